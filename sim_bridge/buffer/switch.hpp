@@ -55,22 +55,15 @@ public:
         if (settings.shape.pause || about_.sees_ingress)
             ingress_.emplace(settings.shape.ports(), settings.shape.priorities,
                              settings.shape.pause.value_or(PauseSettings{}));
+        watches_arrivals_ = keeps_arrival_rates_ || lqd_ || fluid_ || about_.sees_arrivals || about_.expels;
+        watches_departures_ = tracks_queues_ || about_.sees_departures || ingress_;
+        watches_lengths_ = keeps_averages_ || about_.follows_changes;
     }
 
     /// Sends all that has left the real queues by `now`. The virtual ones follow with the next arrival.
     template <class Sink>
-    void advance(Tick now, Sink& sink) {
-        queues_.advance(
-            now, [&](QueueIndex queue, Tick time) { about_to_change(queue, time); },
-            [&](QueueIndex queue, Packet&& packet, Tick time) {
-                const Port port = queues_.port_of(queue);
-                at(port).out += packet.size;
-                if (tracks_queues_) tracked_.departed(queue, packet.size);
-                if (about_.sees_departures) policy_->departed(port, packet.size, queues_.length(queue));
-                if (ingress_) lossless(sink).release(queue, packet, time);
-                sink.departed(port, std::move(packet), time);
-                if (ingress_ && !ingress_->paused().empty()) lossless(sink).resume(time);
-            });
+    [[gnu::always_inline]] void advance(Tick now, Sink& sink) {
+        if (!queues_.is_quiet(now)) send(now, sink);
     }
 
     /// The sender at the other end of a port's link pauses a queue of that port, or lets it go on.
@@ -84,21 +77,10 @@ public:
 
     /// Brings queues, thresholds, averages and rates up to an arrival, before any decision on it.
     template <class Sink>
-    void observe(const Arrival& arrival, Row row, Sink& sink) {
+    [[gnu::always_inline]] void observe(const Arrival& arrival, Row row, Sink& sink) {
         advance(arrival.time, sink);
-        const QueueIndex queue = queues_.queue_of(arrival);
-        if (keeps_arrival_rates_) arrival_rates_.arrive(queue, arrival);
-        if (lqd_) {
-            lqd_->advance(arrival.time, fates(sink));
-            lqd_->arrive(arrival, row, fates(sink));
-        }
-        if (fluid_) fluid_->arrive(arrival);
-        if (about_.sees_arrivals) policy_->arrive(arrival);
-        expel(arrival.time, sink);
-        about_to_change(queue, arrival.time);
-        if (arrival.data && lqd_) {
-            threshold_deficits_ += lqd_->kept_last() && queues_.length(queue) + arrival.size > threshold(queue);
-        }
+        if (watches_arrivals_) watch(arrival, row, sink);
+        if (watches_lengths_) about_to_change(queues_.queue_of(arrival), arrival.time);
     }
 
     /// Features of an observed arrival; `features` names those that count, and those of the virtual LQD need `labels`.
@@ -201,6 +183,38 @@ public:
     }
 
 private:
+    /// Brings up to an arrival what is kept beside the real queues, where anything is.
+    template <class Sink>
+    [[gnu::noinline]] void watch(const Arrival& arrival, Row row, Sink& sink) {
+        const QueueIndex queue = queues_.queue_of(arrival);
+        if (keeps_arrival_rates_) arrival_rates_.arrive(queue, arrival);
+        if (lqd_) {
+            lqd_->advance(arrival.time, fates(sink));
+            lqd_->arrive(arrival, row, fates(sink));
+        }
+        if (fluid_) fluid_->arrive(arrival);
+        if (about_.sees_arrivals) policy_->arrive(arrival);
+        expel(arrival.time, sink);
+        if (arrival.data && lqd_) {
+            threshold_deficits_ += lqd_->kept_last() && queues_.length(queue) + arrival.size > threshold(queue);
+        }
+    }
+    template <class Sink>
+    [[gnu::noinline]] void send(Tick now, Sink& sink) {
+        queues_.advance(
+            now, [&](QueueIndex queue, Tick time) { about_to_change(queue, time); },
+            [&](QueueIndex queue, Packet&& packet, Tick time) __attribute__((always_inline)) {
+                const Port port = queues_.port_of(queue);
+                at(port).out += packet.size;
+                if (watches_departures_) {
+                    if (tracks_queues_) tracked_.departed(queue, packet.size);
+                    if (about_.sees_departures) policy_->departed(port, packet.size, queues_.length(queue));
+                    if (ingress_) lossless(sink).release(queue, packet, time);
+                }
+                sink.departed(port, std::move(packet), time);
+                if (watches_departures_ && ingress_ && !ingress_->paused().empty()) lossless(sink).resume(time);
+            });
+    }
     /// What the taking in of lossless packets asks of this switch.
     template <class Sink>
     struct LosslessHooks {
@@ -242,6 +256,7 @@ private:
     /// That threshold where the policy follows it.
     [[nodiscard]] Bytes followed(QueueIndex queue) const { return about_.follows_thresholds ? threshold(queue) : 0; }
     [[gnu::always_inline]] void about_to_change(QueueIndex queue, Tick now) {
+        if (!watches_lengths_) return;
         const Bytes length = queues_.length(queue);
         if (keeps_averages_) averages_.observe(queue, now, length, queues_.occupancy());
         if (about_.follows_changes) policy_->about_to_change(queue, now, length);
@@ -280,6 +295,7 @@ private:
     FeatureScale scale_;
     FeatureSet features_;
     bool keeps_averages_, tracks_queues_, keeps_arrival_rates_;
+    bool watches_arrivals_, watches_departures_, watches_lengths_;  // whether anything of such a kind is kept
     std::vector<PortBytes> bytes_;
     std::optional<VirtualLqd> lqd_;
     std::optional<FluidLqd> fluid_;

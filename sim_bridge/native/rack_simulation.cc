@@ -158,7 +158,6 @@ private:
         Frames::Handle frame;
         Moment moment;
     };
-    enum class Only { wake_up };  // of the queue, which orders by time and number alone
     static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 
     [[noreturn]] static void cannot_be_copied() {
@@ -181,7 +180,7 @@ private:
         const std::int64_t next = fabric_.next_ns();
         if (next >= awaited_ns_) return;
         awaited_ns_ = next;
-        wake_ups_.push(next, Only::wake_up, 0, order);
+        wake_ups_.push({{next, order}});
     }
 
     const RackRun run_;
@@ -194,7 +193,7 @@ private:
     std::optional<ArrivalTrace> trace_;
     RackFabric<Frames::Handle, RackLog> fabric_;
     Stack stack_;
-    EventQueue<Only> wake_ups_;
+    EventQueue wake_ups_;
     buffer::Ring<Arriving> arrivals_;  ///< packets that hosts get now
     std::int64_t awaited_ns_ = never, now_ns_ = 0, events_ = 0;
     bool over_ = false;

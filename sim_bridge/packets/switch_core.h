@@ -86,8 +86,8 @@ public:
 
     /// An arrival, which flows are counted with. What its sender says is replaced where a predictor tells it.
     template <class Frame>
-    [[nodiscard]] buffer::Arrival arrival_of(const Frame& frame, buffer::Port port, std::int64_t now,
-                                             buffer::Port ingress = 0) {
+    [[nodiscard]] [[gnu::always_inline]] buffer::Arrival arrival_of(const Frame& frame, buffer::Port port,
+                                                                    std::int64_t now, buffer::Port ingress = 0) {
         buffer::Arrival arrival{now,
                                 port,
                                 frame.size_bytes,
@@ -97,17 +97,7 @@ public:
                                 frame.sent_bytes,
                                 frame.left_bytes,
                                 ingress};
-        if (!flows_ || !arrival.data) return arrival;
-        const std::int32_t connection = connection_of(frame);
-        if (connection >= 0) flows_->arrive(arrival, static_cast<std::uint32_t>(connection));
-        if (predictor_->tells_ends()) {
-            buffer::FeatureVector counted{};
-            buffer::read_packet_features(counted, arrival, 0, scale_, buffer::of_flows);
-            // Sizes have heavy tails: a long message has about as much to come as has come.
-            const bool ends = predictor_->ends_message(counted);
-            arrival.left = ends ? 0 : std::max(arrival.flow_sent, buffer::least_left);
-            arrival.first_rtt = arrival.flow_sent < first_rtt_bytes_;
-        }
+        if (flows_ && arrival.data) count_flow(arrival, connection_of(frame));
         return arrival;
     }
 
@@ -120,17 +110,17 @@ public:
     }
     /// The first half of that: brings the switch up to an arrival. The second has to follow before another arrival.
     template <class Frame, class Wires, class Mark>
-    Looked look(Frame& frame, const buffer::Arrival& arrival, Wires& wires, Mark&& mark) {
+    [[gnu::always_inline]] Looked look(Frame& frame, const buffer::Arrival& arrival, Wires& wires, Mark&& mark) {
         Sink<Wires> sink{*this, wires};
         (arrival.data ? counts_.data_in : counts_.control_in).add(arrival.size);
 
         Looked looked;
-        buffer::ArrivalRecord* record = trace_ ? &open_record(frame, arrival, looked.row) : nullptr;
-        if (record && buffer_.ingress()) record->ingress = static_cast<std::int16_t>(arrival.ingress);
+        if (trace_) looked.row = open_record(frame, arrival);
         buffer_.observe(arrival, looked.row, sink);
-        if (record && arrival.data) {
-            record->features = buffer_.features(arrival);
-            record->exposed = buffer_.exposed(arrival);
+        if (trace_ && arrival.data) {
+            buffer::ArrivalRecord& record = trace_->record(looked.row);
+            record.features = buffer_.features(arrival);
+            record.exposed = buffer_.exposed(arrival);
         }
         if (frame.ecn_capable && marks_.marks(marked_length(arrival))) {
             mark(frame);
@@ -140,15 +130,14 @@ public:
         return looked;
     }
     template <class Wires, class Settled = std::identity>
-    Decision decide(FramePtr frame, const buffer::Arrival& arrival, const Looked& looked, Wires& wires,
-                    Settled&& settled = {}) {
+    [[gnu::always_inline]] Decision decide(FramePtr frame, const buffer::Arrival& arrival, const Looked& looked,
+                                           Wires& wires, Settled&& settled = {}) {
         Sink<Wires> sink{*this, wires};
-        const bool data = arrival.data;
         const buffer::Row row = looked.row;
         Decision decision{.marked = looked.marked};
-        buffer::ArrivalRecord* record = trace_ ? &trace_->record(row) : nullptr;
-        const auto ask = [&] {
+        const auto ask = [this, &arrival, row] {
             ++counts_.asked;
+            buffer::ArrivalRecord* record = trace_ ? &trace_->record(row) : nullptr;
             buffer::FeatureVector features{};
             if (record) {
                 features = record->features;
@@ -162,7 +151,7 @@ public:
             }
             return answer.drop;
         };
-        const bool held = record && data && may_lose_late();
+        const bool held = trace_ && arrival.data && may_lose_late();
         if (held) trace_->hold(row);
         if constexpr (requires { wires.lost(frame); }) {
             const FramePtr lent = frame;
@@ -174,8 +163,8 @@ public:
         if (buffer_.queues().is_lossless(buffer_.queues().queue_of(arrival))) count_lossless(arrival, decision.outcome);
         if (decision.outcome == buffer::Outcome::accepted) return decision;
         const auto why = static_cast<std::size_t>(decision.outcome);
-        (data ? counts_.data_drops : counts_.control_drops)[why].add(arrival.size);
-        if (record) record->outcome = decision.outcome;
+        (arrival.data ? counts_.data_drops : counts_.control_drops)[why].add(arrival.size);
+        if (trace_) trace_->record(row).outcome = decision.outcome;
         if (held) trace_->let_go(row);
         return decision;
     }
@@ -230,12 +219,23 @@ public:
     }
 
 private:
+    /// Counts a data packet with its flow, and tells what a predictor says of it.
+    [[gnu::noinline]] void count_flow(buffer::Arrival& arrival, std::int32_t connection) {
+        if (connection >= 0) flows_->arrive(arrival, static_cast<std::uint32_t>(connection));
+        if (!predictor_->tells_ends()) return;
+        buffer::FeatureVector counted{};
+        buffer::read_packet_features(counted, arrival, 0, scale_, buffer::of_flows);
+        // Sizes have heavy tails: a long message has about as much to come as has come.
+        const bool ends = predictor_->ends_message(counted);
+        arrival.left = ends ? 0 : std::max(arrival.flow_sent, buffer::least_left);
+        arrival.first_rtt = arrival.flow_sent < first_rtt_bytes_;
+    }
     template <class Wires>
     struct Sink {
         SwitchCore& core;
         Wires& wires;
 
-        void departed(buffer::Port port, typename Buffer::Packet packet, buffer::Tick time) {
+        [[gnu::always_inline]] void departed(buffer::Port port, typename Buffer::Packet packet, buffer::Tick time) {
             Queued& queued = packet.payload;
             const bool data = is_data(*queued.frame);
             if (queued.row != buffer::no_row && data && core.may_lose_late()) core.trace_->let_go(queued.row);
@@ -289,8 +289,10 @@ private:
     static bool is_data(const Frame& frame) {
         return frame.flow_class != buffer::FlowClass::control;
     }
+    /// Opens the record of an arrival, and returns its row.
     template <class Frame>
-    buffer::ArrivalRecord& open_record(const Frame& frame, const buffer::Arrival& arrival, buffer::Row& row) {
+    [[gnu::noinline]] buffer::Row open_record(const Frame& frame, const buffer::Arrival& arrival) {
+        buffer::Row row = buffer::no_row;
         auto& record = trace_->open(row);
         record.time_ns = arrival.time;
         record.flow = frame.flow;
@@ -300,8 +302,9 @@ private:
         record.flow_class = frame.flow_class;
         record.first_rtt = frame.first_rtt;
         record.asked = buffer_.about_policy().asks ? buffer::Asked::no : buffer::Asked::never;
+        if (buffer_.ingress()) record.ingress = static_cast<std::int16_t>(arrival.ingress);
         if constexpr (requires { frame.priority; }) trace_->sent_at(frame.priority);
-        return record;
+        return row;
     }
     [[nodiscard]] bool is_lossless(buffer::FlowClass flow_class) const {
         const auto& ingress = buffer_.ingress();

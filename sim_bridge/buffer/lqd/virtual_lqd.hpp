@@ -22,8 +22,8 @@ public:
     /// Admits `arrival` to `queues`, calling `pushing_out(queue)` before and `pushed_out(queue, packet)` after the
     /// removal of each packet admitted earlier. Returns whether the arrival itself is in its queue.
     template <class Queues, class Payload, class PushingOut, class PushedOut>
-    bool admit(Queues& queues, const Arrival& arrival, Payload payload, PushingOut&& pushing_out,
-               PushedOut&& pushed_out) {
+    [[gnu::always_inline]] bool admit(Queues& queues, const Arrival& arrival, Payload payload, PushingOut&& pushing_out,
+                                      PushedOut&& pushed_out) {
         if (arrival.size > queues.capacity()) return false;
         if (rules_.counting == Counting::uncounted) {
             while (!queues.fits(arrival.size)) {
@@ -95,8 +95,8 @@ private:
     }
     /// A packet of a higher rank goes before one of a lower.
     [[nodiscard]] std::uint8_t rank(const Arrival& arrival) const {
+        if (!goes_by_tags(rules_.victim)) return 0;
         if (rules_.victim == Victim::spare_first_rtt) return !arrival.first_rtt;
-        if (rules_.victim != Victim::most_left) return 0;
         return static_cast<std::uint8_t>(std::min(arrival.left >> rules_.cell_shift, far_from_its_end));
     }
 

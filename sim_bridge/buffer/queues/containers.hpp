@@ -19,13 +19,12 @@ class Ring {
 public:
     Ring() = default;
     Ring(const Ring& other) { *this = other; }
-    Ring(Ring&& other) noexcept
-        : slots_(std::move(other.slots_)), head_(std::exchange(other.head_, 0)), size_(std::exchange(other.size_, 0)) {}
+    Ring(Ring&& other) noexcept { *this = std::move(other); }
     Ring& operator=(const Ring& other) {
         if (this == &other) return *this;
-        if (slots_.size() < other.size_) slots_.resize(other.slots_.size());
-        const std::size_t first =
-            std::min(other.size_, other.slots_.size() - other.head_);  // up to the end of the slots
+        if (capacity_ < other.size_) slots_.resize(other.capacity_);
+        capacity_ = slots_.size();
+        const std::size_t first = std::min(other.size_, other.capacity_ - other.head_);  // up to the end of the slots
         const T* from = other.slots_.data();
         std::copy_n(from, other.size_ - first, std::copy_n(from + other.head_, first, slots_.begin()));
         head_ = 0;
@@ -34,6 +33,7 @@ public:
     }
     Ring& operator=(Ring&& other) noexcept {
         slots_ = std::move(other.slots_);
+        capacity_ = std::exchange(other.capacity_, 0);
         head_ = std::exchange(other.head_, 0);
         size_ = std::exchange(other.size_, 0);
         return *this;
@@ -49,12 +49,12 @@ public:
     [[nodiscard]] const T& back() const { return (*this)[size_ - 1]; }
 
     [[gnu::always_inline]] void push_back(T item) {
-        if (size_ == slots_.size()) grow();
+        if (size_ == capacity_) grow();
         slots_[(head_ + size_++) & mask()] = std::move(item);
     }
     /// Appends a fresh item and returns it.
     T& emplace_back() {
-        if (size_ == slots_.size()) grow();
+        if (size_ == capacity_) grow();
         return slots_[(head_ + size_++) & mask()] = T{};
     }
     void drop_front() {
@@ -81,21 +81,60 @@ public:
     }
 
 private:
-    [[nodiscard]] std::size_t mask() const { return slots_.size() - 1; }
+    [[nodiscard]] std::size_t mask() const { return capacity_ - 1; }
     [[gnu::noinline]] void grow() {
         std::vector<T> larger(slots_.empty() ? 64 : 2 * slots_.size());
         for (std::size_t i = 0; i < size_; ++i) larger[i] = std::move((*this)[i]);
         slots_ = std::move(larger);
+        capacity_ = slots_.size();
         head_ = 0;
     }
 
     std::vector<T> slots_;
+    std::size_t capacity_ = 0;  // that of the slots, which a division would have to find
     std::size_t head_ = 0, size_ = 0;
+};
+
+/// The earliest of the times of many ports, and its port; of equal times that of the lowest port. A tree of minima.
+class EarliestPort {
+public:
+    static constexpr Tick never = std::numeric_limits<Tick>::max();
+
+    explicit EarliestPort(Port ports) {
+        std::size_t leaves = 1;
+        for (; leaves < static_cast<std::size_t>(ports); leaves *= children) first_leaf_ = children * first_leaf_ + 1;
+        times_.resize(first_leaf_ + leaves, never);
+    }
+
+    [[gnu::always_inline]] void set(Port port, Tick time) {
+        std::size_t node = first_leaf_ + static_cast<std::size_t>(port);
+        times_[node] = time;
+        while (node > 0) {
+            node = (node - 1) / children;
+            const Tick* below = &times_[children * node + 1];
+            times_[node] = std::min(std::min(below[0], below[1]), std::min(below[2], below[3]));
+        }
+    }
+    [[nodiscard]] Tick time() const { return times_[0]; }
+    [[nodiscard]] Port port() const {
+        std::size_t node = 0;
+        while (node < first_leaf_) {
+            node = children * node + 1;
+            while (times_[node] != time()) ++node;
+        }
+        return static_cast<Port>(node - first_leaf_);
+    }
+
+private:
+    static constexpr std::size_t children = 4;
+
+    std::size_t first_leaf_ = 0;
+    std::vector<Tick> times_;  // of inner nodes from the root on, and then of ports
 };
 
 /// Arg-max over the ports' keys under point updates, ties by port number.
 ///
-/// Up to `scanned_ports` it remembers the winner and scans for another one only when that one has given way and
+/// Up to `scanned_ports` it remembers the winner and scans for another one only when that may have changed and
 /// somebody asks; above, it keeps a tree of winners, O(log N) per update and O(1) per query.
 class Tournament {
 public:
@@ -114,17 +153,12 @@ public:
         champion_ = winners_[1];
     }
 
-    void set(Port port, std::int64_t key) {
-        const auto leaf = static_cast<std::size_t>(port);
-        const std::int64_t before = keys_[leaf];
-        keys_[leaf] = key;
-        if (!scans_) {
-            climb(leaf);
-        } else if (port == champion_) {
-            stale_ = stale_ || key < before;
-        } else if (!stale_ && beats(port, champion_)) {
-            champion_ = port;
-        }
+    [[gnu::always_inline]] void set(Port port, std::int64_t key) {
+        std::int64_t& own = keys_[static_cast<std::size_t>(port)];
+        const bool falls = key < own;
+        own = key;
+        if (!scans_) return climb(static_cast<std::size_t>(port));
+        stale_ |= port == champion_ ? falls : key >= this->key(champion_);
     }
 
     [[nodiscard]] std::int64_t key(Port port) const { return keys_[static_cast<std::size_t>(port)]; }
@@ -169,7 +203,7 @@ private:
         const Port left = entrant(2 * node), right = entrant(2 * node + 1);
         return beats(right, left) ? right : left;
     }
-    void climb(std::size_t leaf) {
+    [[gnu::noinline]] void climb(std::size_t leaf) {
         for (std::size_t node = (leaf + leaves_) / 2; node >= 1; node /= 2) winners_[node] = play(node);
         champion_ = winners_[1];
     }

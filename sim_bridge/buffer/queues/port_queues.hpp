@@ -205,7 +205,7 @@ public:
     [[nodiscard]] Bytes length(QueueIndex queue) const { return lengths_.key(queue); }
     [[nodiscard]] Bytes longest() const { return lengths_.best(); }
     /// Number of queues that hold a packet.
-    [[nodiscard]] std::int64_t active() const { return active_; }
+    [[nodiscard]] std::int64_t active() const { return longer_than(0); }
     [[nodiscard]] std::int64_t longer_than(Bytes length) const { return lengths_.above(length); }
     [[nodiscard]] bool fits(Bytes size) const { return occupancy_ + size <= capacity_; }
 
@@ -232,7 +232,6 @@ protected:
     int priorities_;
     Bytes capacity_;
     Bytes occupancy_ = 0;
-    std::int64_t active_ = 0;
     Tournament lengths_;
 };
 
@@ -264,7 +263,7 @@ public:
           deficits_(quanta_.empty() ? 0 : static_cast<std::size_t>(shape.queues())),
           queues_(static_cast<std::size_t>(shape.queues())),
           links_(shape.rates.size()),
-          next_departure_(shape.ports(), Tie::lowest_port, Tournament::lowest),
+          next_departure_(shape.ports()),
           tie_(shape.tie) {
         if (shape.voqs) server_.emplace(*shape.voqs);
         for (std::size_t i = 0; i < links_.size(); ++i) {
@@ -289,13 +288,8 @@ public:
 
     /// Starts sending at time `now` on an idle port; does nothing on a busy or empty one.
     [[gnu::always_inline]] void start(Port port, Tick now) {
-        auto& link = this->link(port);
-        if (link.sending || link.packets == 0 || server_) return;
-        if (link.paused != 0 && !is_any_ready(port)) return;
-        link.sending = true;
-        if (!preemptive_) choose(port);
-        link.busy_until = now + link.duration(preemptive_ ? 1 : outgoing(link).front().size);
-        next_departure_.set(port, -link.busy_until);
+        Link& link = this->link(port);
+        if (!link.sending && link.packets != 0 && !server_) start_next(link, port, now);
     }
 
     /// Pauses a queue of a port, or resumes it. The packet that is being sent goes on; `start` has to follow.
@@ -331,10 +325,12 @@ public:
         return server_ ? server_->links().until_circuit(queue, now) : CircuitTimes::never;
     }
 
+    /// Whether nothing leaves by `now`.
+    [[nodiscard]] bool is_quiet(Tick now) const { return next_departure_.time() > now && !server_; }
     /// Sends everything that has left by `now`, in order of time and then port.
     /// `departing(queue, time)` is called before a packet leaves, `departed(queue, packet, time)` with it.
     template <class Departing, class Departed>
-    void advance(Tick now, Departing&& departing, Departed&& departed) {
+    [[gnu::always_inline]] void advance(Tick now, Departing&& departing, Departed&& departed) {
         if (server_) {
             server_->advance(now, *this, [&](QueueIndex queue, Tick time) {
                 departing(queue, time);
@@ -342,19 +338,19 @@ public:
             });
             return;
         }
-        while (next_departure_.best() != Tournament::lowest && -next_departure_.best() <= now) {
-            const Port port = next_departure_.winner();
+        now = std::min(now, EarliestPort::never - 1);
+        while (next_departure_.time() <= now) {
+            const Port port = next_departure_.port();
             auto& link = this->link(port);
             const Tick time = link.busy_until;
-            if (preemptive_) choose(port);
+            if (preemptive_) choose(link, port);
             const QueueIndex queue = link.queue;
             departing(queue, time);
             Packet packet = outgoing(link).pop_front();
             --link.packets;
             resize(queue, -packet.size);
             link.sending = false;
-            start(port, time);
-            if (!link.sending) next_departure_.set(port, Tournament::lowest);
+            if (link.packets == 0 || !start_next(link, port, time)) next_departure_.set(port, EarliestPort::never);
             departed(queue, std::move(packet), time);
         }
     }
@@ -403,7 +399,7 @@ public:
         auto& link = this->link(port);
         if (--link.packets == 0) {  // only a preemptive port can lose the packet that it sends
             link.sending = false;
-            next_departure_.set(port, Tournament::lowest);
+            next_departure_.set(port, EarliestPort::never);
         }
         return packet;
     }
@@ -428,6 +424,7 @@ public:
 
     /// Length of all queues of a port.
     [[nodiscard]] Bytes port_length(Port port) const {
+        if (priorities_ == 1) return length(port);
         Bytes sum = 0;
         for (int p = 0; p < priorities_; ++p) sum += length(port * priorities_ + p);
         return sum;
@@ -452,7 +449,7 @@ private:
         Tick busy_until = 0;
         Bytes last_size = 0;  // packets come in few sizes, and a division costs more than this comparison
         Tick last_duration = 0;
-        std::int64_t packets = 0;
+        std::int32_t packets = 0;
         QueueIndex queue = 0;  // that it sends from
         int last_priority = 0;
         bool sending = false, sending_control = false;
@@ -497,19 +494,28 @@ private:
         return longest;
     }
 
-    /// Settles which queue the port sends from, once for each packet that it sends.
-    void choose(Port port) {
-        auto& link = this->link(port);
-        if (priorities_ == 1) {
-            link.queue = port;
-        } else {
+    /// Starts sending on an idle port with packets; returns whether one of its queues may.
+    [[gnu::always_inline]] bool start_next(Link& link, Port port, Tick now) {
+        if (link.paused != 0 && !is_any_ready(port)) return false;
+        link.sending = true;
+        link.busy_until = now + link.duration(preemptive_ ? 1 : choose(link, port).front().size);
+        next_departure_.set(port, link.busy_until);
+        return true;
+    }
+    /// Settles which queue the port sends from, once for each packet that it sends; returns where that is at the head.
+    [[gnu::always_inline]] Ring<Packet>& choose(Link& link, Port port) {
+        QueueIndex index = port;
+        if (priorities_ > 1) {
             link.last_priority = next(port * priorities_, link.last_priority);
-            link.queue = port * priorities_ + link.last_priority;
+            index = port * priorities_ + link.last_priority;
         }
-        link.sending_control = control_first(at(link.queue));
+        Queue& queue = at(index);
+        link.queue = index;
+        link.sending_control = control_first(queue);
+        return link.sending_control ? queue.control : queue.data;
     }
     /// The priority to serve after `priority`, of the queues from `first` on, one of which holds a packet.
-    [[nodiscard]] int next(QueueIndex first, int priority) {
+    [[nodiscard]] [[gnu::noinline]] int next(QueueIndex first, int priority) {
         if (scheduler_ == Scheduler::deficit_round_robin) {
             while (!affords(first + priority)) {
                 priority = priority + 1 == priorities_ ? 0 : priority + 1;
@@ -547,10 +553,9 @@ private:
         return link.sending && link.queue == queue && !link.sending_control && !preemptive_ ? 1 : 0;
     }
     [[gnu::always_inline]] void resize(QueueIndex queue, Bytes change) {
-        const Bytes before = lengths_.key(queue), length = before + change;
+        const Bytes length = lengths_.key(queue) + change;
         lengths_.set(queue, length);
         occupancy_ += change;
-        active_ += (length > 0) - (before > 0);
         if (length == 0 && !deficits_.empty()) deficit(queue) = 0;
     }
 
@@ -563,7 +568,7 @@ private:
     std::uint64_t next_order_ = 0;
     std::vector<Queue> queues_;
     std::vector<Link> links_;
-    Tournament next_departure_;
+    EarliestPort next_departure_;
     Tie tie_;
 };
 

@@ -107,7 +107,7 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
     events_.reserve(2 * senders_.size());
 }
 
-void Stack::send(Frame* frame) {
+inline void Stack::send(Frame* frame) {
     flows_->classify(*frame);
     frame->queue = queue_of_[static_cast<std::size_t>(frame->flow_class)] + frame->priority;
     if (balancer_) balance(*frame);
@@ -200,8 +200,7 @@ void Stack::send(const Header& header, std::span<const Range> blocks) {
 void Stack::arm(std::int32_t socket, Socket::Event event, Timer& timer, std::int64_t delay_ns) {
     const Moment moment{now_ + delay_ns, order_->take()};
     if (!timer.arm(moment)) return;
-    events_.push(moment.time, Only::kind,
-                 static_cast<std::size_t>(socket) << kind_bits | static_cast<std::size_t>(event), moment.order);
+    events_.push({moment, static_cast<std::size_t>(socket) << kind_bits | static_cast<std::size_t>(event)});
 }
 
 RdmaHosts* Stack::rdma_of(std::size_t connection) {
@@ -212,23 +211,23 @@ RdmaHosts* Stack::rdma_of(std::size_t connection) {
 
 void Stack::step() {
     if (rdma_ && rdma_->next() < events_.next()) return rdma_->step();
-    const auto event = events_.pop();
-    const auto what = event.link >> kind_bits;
-    const auto kind = static_cast<Kind>(event.link & ((std::size_t{1} << kind_bits) - 1));
+    const Event event = events_.pop();
+    const auto what = event.what >> kind_bits;
+    const auto kind = static_cast<Kind>(event.what & ((std::size_t{1} << kind_bits) - 1));
     if (kind <= Kind::pacing) {
         return with_socket(what, [&](auto& socket) {
             Timer& timer = socket.timer(static_cast<Socket::Event>(kind));
-            const Timer::Due due = timer.reach(event.order);
+            const Timer::Due due = timer.reach(event.moment.order);
             if (due == Timer::Due::later) {
-                events_.push(timer.moment().time, Only::kind, event.link, timer.moment().order);
+                events_.push({timer.moment(), event.what});
             } else if (due == Timer::Due::now) {
-                now_ = event.time;
+                now_ = event.moment.time;
                 socket.fire(static_cast<Socket::Event>(kind));
                 release_if_closed(socket);
             }
         });
     }
-    now_ = event.time;
+    now_ = event.moment.time;
     if (kind == Kind::connect) return flows_->connect(what);
     if (kind == Kind::send) return flows_->send(what);
     if (kind == Kind::idle_link) return use_idle_link(static_cast<std::int32_t>(what));
@@ -329,7 +328,7 @@ void Stack::receive(const Frame& frame, std::int64_t now) {
     answered_ = nullptr;
 }
 
-void Stack::receive(const Frame& frame, std::size_t c, std::int32_t number) {
+inline void Stack::receive(const Frame& frame, std::size_t c, std::int32_t number) {
     if (RdmaHosts* rdma = rdma_of(c)) {
         return rdma->receive(frame, telemetry_ ? &(*telemetry_)[frame.number] : nullptr);
     }

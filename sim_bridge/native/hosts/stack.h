@@ -2,8 +2,6 @@
 // The hosts of the native network: flows, idle links for RC3, and the stack with all connections.
 #pragma once
 
-#include <deque>
-
 #include "native/balancer.h"
 #include "native/linux/socket.h"
 #include "native/rdma/rdma_hosts.h"
@@ -194,14 +192,13 @@ private:
         accept,
         idle_link
     };
-    enum class Only { kind };  // of the queue, which orders by time and number alone
     static constexpr std::size_t kind_bits = 4;
 
     void schedule(std::int64_t time, Kind kind, std::int32_t what) {
-        events_.push(time, Only::kind, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind),
-                     order_->take());
+        events_.push(
+            {{time, order_->take()}, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind)});
     }
-    void send(Frame* frame);
+    [[gnu::always_inline]] inline void send(Frame* frame);
     // With RC3: an answer of low priority waits for the link to be idle, and all else goes on it at once.
     [[gnu::noinline]] void send_by_priority(Frame* frame);
     void put_on_link(Frame* frame);
@@ -217,7 +214,7 @@ private:
     [[nodiscard]] std::size_t sender(std::int32_t connection) const;
     /// The hosts that send a connection by RDMA, such as those of all background flows; none where TCP sends it.
     [[nodiscard]] RdmaHosts* rdma_of(std::size_t connection);
-    void receive(const Frame& frame, std::size_t connection, std::int32_t socket);
+    [[gnu::always_inline]] inline void receive(const Frame& frame, std::size_t connection, std::int32_t socket);
     std::int32_t make_socket();
     void receive_at_listener(const Frame& frame);
     void accept(std::int32_t connection);
@@ -231,7 +228,7 @@ private:
     Flows* flows_;
     Frames* frames_;
     EventOrder* order_;
-    EventQueue<Only> events_;
+    EventQueue events_;
     FrameTelemetry* telemetry_;
     std::array<std::uint8_t, 3> queue_of_;  ///< of a port, by FlowClass
     std::int32_t echo_ = -1;  ///< the data packet that TCP handles now, whose telemetry is for what it sends in answer
@@ -243,8 +240,8 @@ private:
     std::optional<IdleLinks> idle_links_;  ///< with RC3
     std::optional<RdmaHosts> rdma_;
     bool as_linux_;  ///< which of these are used
-    std::deque<Socket> sockets_;
-    std::deque<LinuxSocket> linux_sockets_;
+    std::vector<Socket> sockets_;
+    std::vector<LinuxSocket> linux_sockets_;
     std::vector<PacedSender> paced_;                 ///< of sockets, with laws of ours
     std::vector<std::int32_t> free_;                 ///< sockets
     std::vector<std::int32_t> senders_, receivers_;  ///< sockets of connections; -1: none

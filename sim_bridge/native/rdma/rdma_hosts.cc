@@ -39,14 +39,14 @@ RdmaHosts::RdmaHosts(const Settings& settings, Stack& stack, EventOrder& order, 
       cards_(static_cast<std::size_t>(settings.topology.servers())) {}
 
 void RdmaHosts::schedule(std::int64_t time, Kind kind, std::int32_t what) {
-    events_.push(time, Only::kind, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind),
-                 order_->take());
+    events_.push(
+        {{time, order_->take()}, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind)});
 }
 
 void RdmaHosts::arm(std::int32_t connection, std::int64_t delay_ns) {
     const Moment moment{stack_->now() + delay_ns, order_->take()};
     if (!pair(connection).timer.arm(moment)) return;
-    events_.push(moment.time, Only::kind, static_cast<std::size_t>(connection) << kind_bits, moment.order);
+    events_.push({moment, static_cast<std::size_t>(connection) << kind_bits});
 }
 
 void RdmaHosts::restart_timer(std::int32_t connection) {
@@ -209,18 +209,18 @@ void RdmaHosts::answer(std::int32_t connection, const QueuePairReceiver::Answer&
 }
 
 void RdmaHosts::step() {
-    const auto event = events_.pop();
-    const auto what = static_cast<std::int32_t>(event.link >> kind_bits);
-    const auto kind = static_cast<Kind>(event.link & ((std::size_t{1} << kind_bits) - 1));
+    const Event event = events_.pop();
+    const auto what = static_cast<std::int32_t>(event.what >> kind_bits);
+    const auto kind = static_cast<Kind>(event.what & ((std::size_t{1} << kind_bits) - 1));
     if (kind == Kind::timeout) {
         Timer& timer = pair(what).timer;
-        const Timer::Due due = timer.reach(event.order);
-        if (due == Timer::Due::later) events_.push(timer.moment().time, Only::kind, event.link, timer.moment().order);
+        const Timer::Due due = timer.reach(event.moment.order);
+        if (due == Timer::Due::later) events_.push({timer.moment(), event.what});
         if (due != Timer::Due::now) return;
-        stack_->set_now(event.time);
+        stack_->set_now(event.moment.time);
         return time_out(what);
     }
-    stack_->set_now(event.time);
+    stack_->set_now(event.moment.time);
     if (kind == Kind::paced) return want_to_send(what);
     cards_[static_cast<std::size_t>(what)].awaited = false;
     send_from(what);

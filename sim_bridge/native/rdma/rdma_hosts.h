@@ -211,7 +211,6 @@ public:
 
 private:
     enum class Kind : std::uint8_t { timeout, paced, card };
-    enum class Only { kind };
     static constexpr std::size_t kind_bits = 2;
 
     struct QueuePair {
@@ -266,7 +265,7 @@ private:
     bool has_headroom_;  ///< for all that may come to lossless queues
     buffer::LineRate link_;
     std::int64_t window_bytes_;
-    EventQueue<Only> events_;
+    EventQueue events_;
     std::vector<QueuePair> pairs_;  ///< of connections
     std::vector<Card> cards_;       ///< of servers
 };

@@ -140,7 +140,7 @@ void Socket::receive(const Frame& frame) {
     }
 }
 
-void Socket::take_header(const Frame& frame) {
+inline void Socket::take_header(const Frame& frame) {
     if (!frame.has(syn | ack)) return;
     if (frame.has(syn)) {
         peer_window_bytes_ = unscaled_window_bytes;
@@ -369,7 +369,7 @@ void Socket::send_empty(std::uint8_t flags) {
     arm(Event::retransmission, rto_ns_);
 }
 
-std::uint8_t Socket::flags_of(Sequence sequence, const SendBuffer::Sent& sent) {
+inline std::uint8_t Socket::flags_of(Sequence sequence, const SendBuffer::Sent& sent) {
     std::uint8_t flags = ack;
     if (window_.ecn == Ecn::echo_received && before(answered_echo_, echoed_) && !sent.again) {
         flags |= cwr;
@@ -469,7 +469,7 @@ void Socket::receive_acknowledgement(const Frame& frame) {
     if (tail_.has_begun()) close_when_known();
 }
 
-bool Socket::advance(const Frame& frame) {
+inline bool Socket::advance(const Frame& frame) {
     const Sequence acknowledged = frame.acknowledged, old_head = sent_.head();
     if (before(acknowledged, old_head)) return false;
     const SendBuffer::Reported sacked =
@@ -496,7 +496,7 @@ bool Socket::advance(const Frame& frame) {
     return true;
 }
 
-void Socket::read_echo(const Frame& frame, bool advances, std::uint32_t delivered) {
+inline void Socket::read_echo(const Frame& frame, bool advances, std::uint32_t delivered) {
     if (congested_ == Congested::reduced && before(recovery_point_, frame.acknowledged)) {
         congested_ = Congested::open;
         window_.bytes = window_.slow_start_bytes;
@@ -518,8 +518,8 @@ void Socket::reduce_for_mark(std::uint32_t delivered) {
     reduction_.begin(window_, delivered);
 }
 
-void Socket::process_acknowledgement(Sequence acknowledged, bool any_sacked, std::uint32_t delivered,
-                                     Sequence old_head) {
+inline void Socket::process_acknowledgement(Sequence acknowledged, bool any_sacked, std::uint32_t delivered,
+                                            Sequence old_head) {
     const std::uint32_t duplicates = duplicates_;
     window_.last_acknowledged = acknowledged;
     if (any_sacked) duplicate_acknowledgement(delivered);
@@ -558,8 +558,8 @@ void Socket::acknowledge_partially(Sequence acknowledged, std::uint32_t segments
     first_partial_ = false;
 }
 
-void Socket::acknowledge_fully(Sequence acknowledged, std::uint32_t segments, std::uint32_t duplicates, bool duplicate,
-                               Sequence old_head) {
+inline void Socket::acknowledge_fully(Sequence acknowledged, std::uint32_t segments, std::uint32_t duplicates,
+                                      bool duplicate, Sequence old_head) {
     const std::int64_t now = stack_->now(), rtt_ns = rtt_.estimate_ns();
     bool recovered = false;
     if (congested_ == Congested::open) {

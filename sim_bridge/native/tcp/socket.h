@@ -116,7 +116,7 @@ private:
     void receive_in_last_ack(const Frame& frame, std::uint8_t flags);
     void answer_request(bool asks_for_ecn);
     void establish();
-    void take_header(const Frame& frame);
+    [[gnu::always_inline]] inline void take_header(const Frame& frame);
     [[nodiscard]] bool is_out_of_range(Sequence head, Sequence tail) const;
     void peer_closes(const Frame& frame);
     void answer_close();
@@ -141,12 +141,13 @@ private:
 
     // Acknowledgements at the sending end.
     void receive_acknowledgement(const Frame& frame);
-    bool advance(const Frame& frame);
-    void read_echo(const Frame& frame, bool advances, std::uint32_t delivered);
-    void process_acknowledgement(Sequence acknowledged, bool any_sacked, std::uint32_t delivered, Sequence old_head);
+    [[gnu::always_inline]] inline bool advance(const Frame& frame);
+    [[gnu::always_inline]] inline void read_echo(const Frame& frame, bool advances, std::uint32_t delivered);
+    [[gnu::always_inline]] inline void process_acknowledgement(Sequence acknowledged, bool any_sacked,
+                                                               std::uint32_t delivered, Sequence old_head);
     void acknowledge_partially(Sequence acknowledged, std::uint32_t segments, std::uint32_t delivered);
-    void acknowledge_fully(Sequence acknowledged, std::uint32_t segments, std::uint32_t duplicates, bool duplicate,
-                           Sequence old_head);
+    [[gnu::always_inline]] inline void acknowledge_fully(Sequence acknowledged, std::uint32_t segments,
+                                                         std::uint32_t duplicates, bool duplicate, Sequence old_head);
     void duplicate_acknowledgement(std::uint32_t delivered);
     void enter_recovery(std::uint32_t delivered);
     void reduce_for_mark(std::uint32_t delivered);
@@ -156,7 +157,7 @@ private:
     // Sending.
     void send_empty(std::uint8_t flags);
     /// Those of a segment that is sent now, and what they change here.
-    std::uint8_t flags_of(Sequence sequence, const SendBuffer::Sent& sent);
+    [[gnu::always_inline]] inline std::uint8_t flags_of(Sequence sequence, const SendBuffer::Sent& sent);
     std::uint32_t send_segment(Sequence sequence, std::uint32_t most_bytes);
     void send_pending();
     void send_again();

@@ -40,7 +40,10 @@ public:
         const auto spine_rate = [&](int spine) {
             return LineRate::from_bps(topology_.bps_of_spine(spine), topology_.wire_overhead_bytes);
         };
-        for (int host = 0; host < topology_.servers(); ++host) add_line(server_rate, -1, 0);
+        for (int host = 0; host < topology_.servers(); ++host) {
+            add_line(server_rate, -1, 0);
+            places_.emplace_back(lines_.back().far_node, lines_.back().far_port);
+        }
         for (int leaf = 0; leaf < topology_.leaves; ++leaf) {
             std::vector<LineRate> rates(static_cast<std::size_t>(topology_.servers_per_leaf), server_rate);
             for (int spine = 0; spine < topology_.spines; ++spine) rates.push_back(spine_rate(spine));
@@ -51,9 +54,15 @@ public:
             add_switch(settings, topology_.leaves + spine, std::move(rates), topology_.spine_buffer_bytes(), predictor,
                        trace);
         }
-        events_.reserve(lines_.size() + 1);
+        watched_ = !setters_.empty() || predictor.waits();
+        line_count_ = lines_.size();
+        pauses_ = settings.queues.lossless != 0;
+        for (Line& line : lines_) line.numbered = line.node < 0 && !pauses_;
+        events_ =
+            LinkEvents(line_count_, topology_.link_delay_ns +
+                                        server_rate.duration(settings.packet_bytes(settings.transport.segment_bytes)));
         if (topology_.erasure_probability > 0) erasures_.emplace(settings.seed, std::uint64_t{1} << 40);
-        if (settings.queues.lossless == 0) return;
+        if (!pauses_) return;
         buffer::Shape shape{.capacity = std::numeric_limits<buffer::Bytes>::max(),
                             .rates = {server_rate},
                             .priorities = settings.queues.count,
@@ -64,7 +73,10 @@ public:
     }
 
     /// Divides the run where these say so; with policies that do not push out.
-    void divide(BranchPoints& branches) { branches_ = &branches; }
+    void divide(BranchPoints& branches) {
+        branches_ = &branches;
+        watched_ = true;
+    }
     /// Lets switches write telemetry on data packets that leave them, where frames have a number.
     void measure(FrameTelemetry& telemetry) {
         telemetry_ = &telemetry;
@@ -78,7 +90,7 @@ public:
     /// A host sends at `now`, which is not before anything that has happened.
     void send(FramePtr frame, std::int64_t now) { send(std::move(frame), now, order_->take()); }
     /// The same with a number of the packet's arrival that was taken before.
-    void send(FramePtr frame, std::int64_t now, std::uint64_t order) {
+    [[gnu::always_inline]] void send(FramePtr frame, std::int64_t now, std::uint64_t order) {
         const auto host = static_cast<std::size_t>(frame->source);
         const auto size = frame->size_bytes;
         if (!interfaces_.empty()) {
@@ -96,29 +108,28 @@ public:
     /// Lets everything up to `now` happen; `deliver(frame, time)` is called for each packet that reaches its host.
     template <class Deliver>
     void advance(std::int64_t now, Deliver&& deliver) {
-        while (events_.next_ns() <= now) step(deliver);
+        while (next_ns() <= now) step(deliver);
     }
-    /// Lets the next thing happen. There must be one.
+    /// Lets the next thing happen, and returns whether a host hears of it. There must be one.
     template <class Deliver>
-    void step(Deliver&& deliver) {
-        const auto event = events_.pop();
-        if (event.link < lines_.size()) {
-            arrive(event.link, event.time, deliver);
-        } else if (event.link == lines_.size()) {
-            take_samples(event.time);
+    [[gnu::always_inline]] bool step(Deliver&& deliver) {
+        const Event event = events_.pop();
+        if (event.what < line_count_) {
+            return arrive(event.what, event.moment.time, deliver);
+        } else if (event.what == line_count_) {
+            take_samples(event.moment.time);
         } else {
-            set_paused(event.link - lines_.size() - 1, event.time);
+            set_paused(event.what - line_count_ - 1, event.moment.time);
         }
+        return true;
     }
     /// When the next thing happens; the largest number when nothing will.
-    [[nodiscard]] std::int64_t next_ns() const { return events_.next_ns(); }
-    [[nodiscard]] Moment next() const { return events_.next(); }
+    [[nodiscard]] std::int64_t next_ns() const { return events_.front().moment.time; }
+    [[nodiscard]] const Moment& next() const { return events_.front().moment; }
     /// Whether that is the arrival of a packet at a switch. There must be something.
     [[nodiscard]] bool next_reaches_switch() const {
-        const std::size_t link = events_.front().link;
-        if (link >= lines_.size()) return false;
-        const Line& line = lines_[link];
-        return line.node < 0 || line.node >= topology_.leaves || line.port >= topology_.servers_per_leaf;
+        const std::size_t link = events_.front().what;
+        return link < line_count_ && lines_[link].far_node >= 0;
     }
 
     /// An arrival that waits for the answer of somebody outside. Nothing else may happen before `resume`.
@@ -133,7 +144,8 @@ public:
     void resume() {
         Waiting waiting = std::move(*waiting_);
         waiting_.reset();
-        decide(waiting.node, std::move(waiting.frame), waiting.arrival, waiting.looked);
+        Wires wires{*this, first_line_[static_cast<std::size_t>(waiting.node)]};
+        decide(waiting.node, std::move(waiting.frame), waiting.arrival, waiting.looked, wires);
     }
 
     /// Samples every switch every `interval_ns` from `from_ns` to before `until_ns`.
@@ -142,7 +154,7 @@ public:
         interval_ns_ = interval_ns;
         until_ns_ = until_ns;
         take_ = std::move(take);
-        push(from_ns, lines_.size(), order_->take());
+        events_.push_other({{from_ns, order_->take()}, line_count_});
     }
 
     /// Closes the intervals of counters that have ended by `now`, before which everything has happened; returns what
@@ -191,6 +203,8 @@ private:
         Link<FramePtr> link;
         int node = -1;  ///< the switch that sends on it; -1: a host
         buffer::Port port = 0;
+        int far_node = -1, far_port = 0;  ///< the switch at its other end and its port; -1 and a host
+        bool numbered = false;            ///< its packets have the numbers of their arrivals
         bool scheduled = false;
     };
     /// What a switch does with packets that have left.
@@ -213,10 +227,9 @@ private:
             network.send_pause(first + static_cast<std::size_t>(port), priority, time, on);
         }
     };
-    enum class Kind { arrival_or_sample };
-
     void add_line(buffer::LineRate rate, int node, buffer::Port port) {
-        lines_.push_back({Link<FramePtr>(rate, topology_.link_delay_ns), node, port});
+        const auto [far_node, far_port] = topology_.far_end(node, node < 0 ? static_cast<int>(lines_.size()) : port);
+        lines_.push_back({Link<FramePtr>(rate, topology_.link_delay_ns), node, port, far_node, far_port});
     }
     void add_switch(const Settings& s, int index, std::vector<buffer::LineRate> rates, std::int64_t buffer_bytes,
                     Predictor& predictor, ArrivalTrace* trace) {
@@ -231,52 +244,49 @@ private:
     }
 
     template <class Deliver>
-    void arrive(std::size_t index, std::int64_t time, Deliver&& deliver) {
+    [[gnu::always_inline]] bool arrive(std::size_t index, std::int64_t time, Deliver&& deliver) {
         Line& line = lines_[index];
-        if (line.node >= 0) {
-            collect(switches_[static_cast<std::size_t>(line.node)], time);
-        } else if (!interfaces_.empty()) {
-            collect_host(index, time);
-        }
+        // A packet on the link has left its switch, and what has left since can wait: only pauses follow from that.
+        if (line.link.empty() || pauses_) collect(index, time);
         FramePtr frame = line.link.take();
         line.scheduled = false;
         schedule(index, time);
         if (erasures_ && erasures_->uniform() < topology_.erasure_probability) return erase(std::move(frame));
-        const auto [node, ingress] = far_end(index, line);
-        if (node < 0) {
+        if (line.far_node < 0) {
             deliver(std::move(frame), time);
-        } else {
-            receive(node, ingress, std::move(frame), time);
+            return true;
         }
+        receive(line.far_node, line.far_port, std::move(frame), time);
+        return false;
     }
-    /// The link loses a packet, which no switch counts as a drop.
-    void erase(FramePtr frame) {
+    /// The link loses a packet, which no switch counts as a drop and no host hears of.
+    bool erase(FramePtr frame) {
         ++erased_;
         if constexpr (std::is_pointer_v<FramePtr>) pool_->give_back(frame);
-    }
-    [[nodiscard]] std::pair<int, int> far_end(std::size_t index, const Line& line) const {
-        return topology_.far_end(line.node, line.node < 0 ? static_cast<int>(index) : line.port);
+        return false;
     }
     [[gnu::always_inline]] void receive(int number, buffer::Port ingress, FramePtr frame, std::int64_t now) {
         const auto index = static_cast<std::size_t>(number);
-        const buffer::Port port = topology_.port_towards(number, frame->destination, frame->path_hash);
+        const auto [leaf, port_of_leaf] = places_[static_cast<std::size_t>(frame->destination)];
+        const buffer::Port port = number >= topology_.leaves ? leaf
+                                  : number == leaf           ? port_of_leaf
+                                                             : topology_.port_upwards(frame->path_hash);
         Wires wires{*this, first_line_[index]};
         Switch& node = switches_[index];
         const buffer::Arrival arrival = node.arrival_of(*frame, port, now, ingress);
-        if (branches_) branches_->arrived();
-        if (!setters_.empty()) setters_[index].advance(now, node.buffer().policy());
+        if (watched_ && branches_) branches_->arrived();
+        if (watched_ && !setters_.empty()) setters_[index].advance(now, node.buffer().policy());
         const auto looked = node.look(*frame, arrival, wires, [](auto& marked) { mark_congestion(marked); });
-        if (predictor_->waits() && node.buffer().asks(arrival)) {
+        if (watched_ && predictor_->waits() && node.buffer().asks(arrival)) {
             waiting_ = Waiting{number, std::move(frame), arrival, looked};
             return;
         }
-        decide(number, std::move(frame), arrival, looked);
+        decide(number, std::move(frame), arrival, looked, wires);
     }
     [[gnu::always_inline]] void decide(int number, FramePtr frame, const buffer::Arrival& arrival,
-                                       const typename Switch::Looked& looked) {
+                                       const typename Switch::Looked& looked, Wires& wires) {
         const auto index = static_cast<std::size_t>(number);
-        const std::size_t line = first_line_[index] + static_cast<std::size_t>(arrival.port);
-        Wires wires{*this, first_line_[index]};
+        const std::size_t line = wires.first + static_cast<std::size_t>(arrival.port);
         Switch& node = switches_[index];
         // The frame may be gone when it has been decided.
         const std::uint32_t path_hash = frame->path_hash;
@@ -285,8 +295,8 @@ private:
             return branches_ ? branched(node, arrival, flow_class, outcome) : outcome;
         };
         const auto decision = node.decide(std::move(frame), arrival, looked, wires, settled);
-        if (branches_) lines_[line].link.lengthen(branches_->longer_ns());
-        if (!setters_.empty())
+        if (watched_ && branches_) lines_[line].link.lengthen(branches_->longer_ns());
+        if (watched_ && !setters_.empty())
             setters_[index].count(arrival, path_hash, decision.outcome != buffer::Outcome::accepted, decision.marked,
                                   node.buffer().queues());
         schedule(line, arrival.time);
@@ -316,6 +326,11 @@ private:
         Wires wires{*this, first_line_[static_cast<std::size_t>(node.index())]};
         node.advance(now, wires);
     }
+    /// Sends all that has left the sender of a line.
+    [[gnu::noinline]] void collect(std::size_t index, std::int64_t now) {
+        const int node = lines_[index].node;
+        node >= 0 ? collect(switches_[static_cast<std::size_t>(node)], now) : collect_host(index, now);
+    }
     [[gnu::noinline]] void collect_host(std::size_t host, std::int64_t now) {
         interfaces_[host].advance(
             now, [](buffer::QueueIndex, std::int64_t) {},
@@ -333,13 +348,12 @@ private:
         const Switch& node = switches_[static_cast<std::size_t>(line.node)];
         const auto& queues = node.buffer().queues();
         const std::int64_t free_at = queues.sending(line.port) ? std::max(now, queues.busy_until(line.port)) : now;
-        const auto [other, port] = far_end(index, line);
-        const std::size_t stops = other < 0
-                                      ? static_cast<std::size_t>(port)
-                                      : first_line_[static_cast<std::size_t>(other)] + static_cast<std::size_t>(port);
-        push(free_at + line.link.rate().duration(Pauses::frame_bytes) + line.link.delay_ns(),
-             lines_.size() + 1 + stops * pause_events + 2 * static_cast<std::size_t>(priority) + (on ? 1 : 0),
-             order_->take_early());
+        const auto port = static_cast<std::size_t>(line.far_port);
+        const std::size_t stops =
+            line.far_node < 0 ? port : first_line_[static_cast<std::size_t>(line.far_node)] + port;
+        events_.push_other(
+            {{free_at + line.link.rate().duration(Pauses::frame_bytes) + line.link.delay_ns(), order_->take_early()},
+             line_count_ + 1 + stops * pause_events + 2 * static_cast<std::size_t>(priority) + (on ? 1 : 0)});
     }
     [[gnu::noinline]] void set_paused(std::size_t what, std::int64_t now) {
         const std::size_t index = what / pause_events;
@@ -362,10 +376,10 @@ private:
             collect(node, now);
             take_(node.sample(now));
         }
-        if (now + interval_ns_ < until_ns_) push(now + interval_ns_, lines_.size(), order_->take());
+        if (now + interval_ns_ < until_ns_) events_.push_other({{now + interval_ns_, order_->take()}, line_count_});
     }
 
-    void schedule(std::size_t index, std::int64_t now) {
+    [[gnu::always_inline]] void schedule(std::size_t index, std::int64_t now) {
         Line& line = lines_[index];
         if (line.scheduled) return;
         std::int64_t time = 0;
@@ -380,11 +394,7 @@ private:
             time = queues.busy_until(line.port) + line.link.delay_ns();
         }
         line.scheduled = true;
-        const bool numbered = line.node < 0 && interfaces_.empty();
-        push(std::max(time, now), index, numbered ? line.link.next_order() : order_->take());
-    }
-    void push(std::int64_t time, std::size_t line, std::uint64_t order) {
-        events_.push(time, Kind::arrival_or_sample, line, order);
+        events_.push({{std::max(time, now), line.numbered ? line.link.next_order() : order_->take()}, index});
     }
 
     Topology topology_;
@@ -394,18 +404,22 @@ private:
     Predictor* predictor_;
     AlphaPredictor* alphas_;
     BranchPoints* branches_ = nullptr;
+    bool pauses_ = false;   // some queues may not lose
+    bool watched_ = false;  // something here or outside looks at every arrival
     FrameTelemetry* telemetry_ = nullptr;
     std::vector<std::int64_t> sent_bytes_;  // of each line, where telemetry is written
     Pool* pool_ = nullptr;
-    std::vector<Line> lines_;              // one more stands for the sampler
-    std::vector<std::size_t> first_line_;  // of each switch
+    std::vector<Line> lines_;  // one more stands for the sampler
+    std::size_t line_count_ = 0;
+    std::vector<std::size_t> first_line_;               // of each switch
+    std::vector<std::pair<int, buffer::Port>> places_;  // of servers: the leaf, and its port
     std::vector<Switch> switches_;
     std::vector<buffer::PortQueues<FramePtr>> interfaces_;  // of hosts, where somebody may pause them
     std::array<std::uint8_t, 3> queue_of_{};                // of a port, by FlowClass
     std::function<void(int, int, bool, std::int64_t)> tell_;
     std::optional<Waiting> waiting_;
     std::vector<AlphaSetter> setters_;  // of switches, where alphas are set or counters logged
-    EventQueue<Kind> events_;
+    LinkEvents events_;
     std::int64_t interval_ns_ = 0, until_ns_ = 0;
     std::function<void(const buffer::OccupancyRecord&)> take_;
 };

@@ -2,8 +2,6 @@
 // Events in order of time, a pool of frames, and links.
 #pragma once
 
-#include <tuple>
-
 #include "buffer/queues/port_queues.hpp"
 
 namespace foretail::packets {
@@ -12,7 +10,10 @@ namespace foretail::packets {
 struct Moment {
     std::int64_t time = std::numeric_limits<std::int64_t>::max();
     std::uint64_t order = std::numeric_limits<std::uint64_t>::max();
-    [[nodiscard]] auto operator<=>(const Moment&) const = default;
+    [[nodiscard]] bool operator==(const Moment&) const = default;
+    [[nodiscard]] bool operator<(const Moment& other) const {
+        return time != other.time ? time < other.time : order < other.order;
+    }
 };
 
 /// The numbers of events at the same time; one for all queues whose events happen in one order.
@@ -26,53 +27,41 @@ private:
     std::uint64_t next_early_ = 0, next_ = std::uint64_t{1} << 63;
 };
 
-/// What happens in a network in virtual time: in order of time, of kind at one time, and then of being pushed. Whoever
-/// reserves enough of it allocates nothing later.
-template <class Kind>
+/// Something that happens.
+struct Event {
+    Moment moment;
+    std::size_t what = 0;
+};
+
+/// What happens in a network in virtual time, in order. Whoever reserves enough of it allocates nothing later.
 class EventQueue {
 public:
-    struct Event {
-        std::int64_t time = 0;
-        Kind kind{};
-        std::uint64_t order = 0;
-        std::size_t link = 0;  ///< at which it happens, if at any
-        [[nodiscard]] bool operator<(const Event& other) const {
-            return std::tie(time, kind, order) < std::tie(other.time, other.kind, other.order);
-        }
-    };
-
     void reserve(std::size_t events) { events_.reserve(events); }
-    void push(std::int64_t time, Kind kind, std::size_t link) { push(time, kind, link, order_.take()); }
-    /// With a number that was taken from an order for several queues.
-    void push(std::int64_t time, Kind kind, std::size_t link, std::uint64_t order) {
-        events_.push_back({time, kind, order, link});
-        rise(events_.size() - 1);
+    void push(const Event& event) {
+        events_.push_back(event);
+        rise(event);
     }
     /// Takes out what happens next. There must be something.
-    Event pop() {
-        const Event event = events_.front();
-        const Event last = events_.back();
+    [[gnu::noinline]] Event pop() {
+        const Event event = events_.front(), last = events_.back();
         events_.pop_back();
         if (!events_.empty()) sink(last);
         return event;
     }
-    /// What happens next. There must be something.
-    [[nodiscard]] const Event& front() const { return events_.front(); }
-    /// When the next thing happens; the largest number when nothing will.
-    [[nodiscard]] std::int64_t next_ns() const { return next().time; }
-    /// The same with its number; the last moment of all when nothing will happen.
-    [[nodiscard]] Moment next() const {
-        return events_.empty() ? Moment{} : Moment{events_.front().time, events_.front().order};
-    }
+    /// What happens next; at the last moment of all when nothing will.
+    [[nodiscard]] Event front() const { return events_.empty() ? Event{} : events_.front(); }
+    /// When that is.
+    [[nodiscard]] Moment next() const { return events_.empty() ? Moment{} : events_.front().moment; }
 
 private:
     static constexpr std::size_t children = 4;  // shallower than a binary heap, so an event moves less often
 
-    void rise(std::size_t at) {
-        const Event event = events_[at];
+    /// Moves the last event to where it belongs.
+    void rise(const Event& event) {
+        std::size_t at = events_.size() - 1;
         while (at > 0) {
             const std::size_t parent = (at - 1) / children;
-            if (!(event < events_[parent])) break;
+            if (!(event.moment < events_[parent].moment)) break;
             events_[at] = events_[parent];
             at = parent;
         }
@@ -86,9 +75,9 @@ private:
             std::size_t least = first;
             const std::size_t end = std::min(first + children, size);
             for (std::size_t child = first + 1; child < end; ++child) {
-                if (events_[child] < events_[least]) least = child;
+                if (events_[child].moment < events_[least].moment) least = child;
             }
-            if (!(events_[least] < event)) break;
+            if (!(events_[least].moment < event.moment)) break;
             events_[at] = events_[least];
             at = least;
         }
@@ -96,7 +85,81 @@ private:
     }
 
     std::vector<Event> events_;  // a heap
-    EventOrder order_;
+};
+
+/// The same for links, each of which has at most one event, and that soon. Those are in buckets of equal spans of time,
+/// in a bucket in order; events that are further ahead than all buckets, and those of nobody's link, are in a heap.
+class LinkEvents {
+public:
+    /// Events of links are rarely further ahead than `span_ns`.
+    explicit LinkEvents(std::size_t links = 0, std::int64_t span_ns = 0)
+        : shift_(std::bit_width(static_cast<std::uint64_t>(span_ns) / buckets)), of_links_(links) {
+        first_.fill(none);
+        far_.reserve(links + 1);
+    }
+
+    /// Schedules the event of a link, which is not before anything that has happened.
+    [[gnu::always_inline]] void push(const Event& event) {
+        const std::uint64_t bucket = bucket_of(event.moment.time);
+        if (bucket - begin_ >= buckets) return push_other(event);
+        if (event.moment < front_.moment) front_ = event;
+        Place* place = &first_[bucket % buckets];
+        while (*place != none && of_links_[*place].moment < event.moment) place = &of_links_[*place].next;
+        of_links_[event.what] = {event.moment, *place};
+        *place = static_cast<Place>(event.what);
+        filled_ |= std::uint64_t{1} << bucket % buckets;
+    }
+    /// Schedules an event that is not of a link; `what` is not that of one either.
+    [[gnu::noinline]] void push_other(const Event& event) {
+        if (event.moment < front_.moment) front_ = event;
+        far_.push(event);
+        next_far_ = far_.next();
+    }
+    /// Takes out what happens next. There must be something.
+    [[gnu::always_inline]] Event pop() {
+        const Event event = front_;
+        begin_ = bucket_of(event.moment.time);
+        const std::uint64_t bucket = begin_ % buckets;
+        Place first = first_[bucket];
+        if (first != event.what) {  // a link has one event
+            far_.pop();
+            next_far_ = far_.next();
+        } else if (first = first_[bucket] = of_links_[first].next; first == none) {
+            filled_ ^= std::uint64_t{1} << bucket;
+        }
+        if (first == none && filled_ != 0) {
+            const auto ahead =
+                static_cast<std::uint64_t>(std::countr_zero(std::rotr(filled_, static_cast<int>(bucket))));
+            first = first_[(bucket + ahead) % buckets];
+        }
+        const bool is_of_link = first != none && of_links_[first].moment < next_far_;
+        front_ = is_of_link ? Event{of_links_[first].moment, first} : far_.front();
+        return event;
+    }
+    /// What happens next; at the last moment of all when nothing will.
+    [[nodiscard]] const Event& front() const { return front_; }
+
+private:
+    using Place = std::uint32_t;  // of a link
+    static constexpr Place none = std::numeric_limits<Place>::max();
+    static constexpr std::uint64_t buckets = 64;
+    struct OfLink {
+        Moment moment;
+        Place next = none;  // in its bucket
+    };
+
+    [[nodiscard]] std::uint64_t bucket_of(std::int64_t time) const {
+        return static_cast<std::uint64_t>(time) >> shift_;
+    }
+
+    int shift_;
+    std::vector<OfLink> of_links_;
+    std::array<Place, buckets> first_{};  // of each bucket
+    std::uint64_t filled_ = 0;            // buckets, one bit each
+    std::uint64_t begin_ = 0;             // the bucket of what happened last, of all that ever were
+    EventQueue far_;
+    Moment next_far_;
+    Event front_;
 };
 
 /// Frames that are used again and again: memory grows to the most that were in flight, and then stays.

@@ -72,7 +72,7 @@ public:
         add(2 * racks(), settings.packet_bps, settings.packet_delay_ns);
         add(racks(), settings.circuit_bps, settings.circuit_delay_ns);
         events_.reserve(2 * links_.size() + 1);
-        events_.push(0, Kind::change, 0);
+        schedule(0, Kind::change, 0);
     }
 
     /// A host sends at `now`, which is not before anything that has happened.
@@ -84,19 +84,18 @@ public:
     /// Lets everything up to `now` happen; `deliver(frame, time)` is called for each packet that reaches its host.
     template <class Deliver>
     void advance(std::int64_t now, Deliver&& deliver) {
-        while (events_.next_ns() <= now) {
-            const auto event = events_.pop();
-            switch (event.kind) {
-                case Kind::change: change(event.time); break;
-                case Kind::ready:
-                    serve(event.link - (event.link < circuit(0) ? uplink(0) : circuit(0)), event.time);
-                    break;
-                case Kind::arrival: arrive(event.link, event.time, deliver);
+        while (next_ns() <= now) {
+            const Event event = events_.pop();
+            const std::int64_t time = event.moment.time;
+            switch (static_cast<Kind>(event.moment.order >> order_bits)) {
+                case Kind::change: change(time); break;
+                case Kind::ready: serve(event.what - (event.what < circuit(0) ? uplink(0) : circuit(0)), time); break;
+                case Kind::arrival: arrive(event.what, time, deliver);
             }
         }
     }
     /// When the next thing happens.
-    [[nodiscard]] std::int64_t next_ns() const { return events_.next_ns(); }
+    [[nodiscard]] std::int64_t next_ns() const { return events_.next().time; }
 
     /// The VOQ of a pair of racks that have hosts, by their places among these.
     [[nodiscard]] const VoqCounts& counts(std::size_t source, std::size_t destination) const {
@@ -134,7 +133,8 @@ private:
         }
     };
     static constexpr std::int64_t without_limit = std::int64_t{1} << 40;
-    enum class Kind { change, ready, arrival };
+    enum class Kind : std::uint8_t { change, ready, arrival };
+    static constexpr int order_bits = 60;  // of a number, whose higher bits are the kind
 
     // Links: of hosts to their switch, back, of racks to the packet switch, back, and circuits by their source.
     [[nodiscard]] std::size_t racks() const { return rack_.size(); }
@@ -153,9 +153,13 @@ private:
         return times_->until_circuit(rack_[source], rack_[destination], now) <= resize_.ahead_ns;
     }
 
+    /// At one time events are in order of kind, and then of being scheduled.
+    void schedule(std::int64_t time, Kind kind, std::size_t link) {
+        events_.push({{time, static_cast<std::uint64_t>(kind) << order_bits | scheduled_++}, link});
+    }
     /// Circuits go down, and others up.
     void change(std::int64_t now) {
-        events_.push(times_->next_change(now), Kind::change, 0);
+        schedule(times_->next_change(now), Kind::change, 0);
         for (std::size_t source = 0; source < racks(); ++source) {
             if (up_[source] != CircuitTimes::idle) log_.circuit(false, now, rack_[source], up_[source]);
             up_[source] = times_->destination(rack_[source], now);
@@ -192,13 +196,13 @@ private:
         VoqCounts& counts = counts_[source * racks() + destination];
         ++(by_circuit ? counts.by_circuit : counts.by_packet);
         put(index, std::move(packet), now);
-        events_.push(links_[index].free_at_ns(), Kind::ready, index);
+        schedule(links_[index].free_at_ns(), Kind::ready, index);
     }
 
     template <class Deliver>
     void arrive(std::size_t index, std::int64_t now, Deliver&& deliver) {
         Waiting packet = links_[index].take();
-        if (!links_[index].empty()) events_.push(links_[index].next_ns(), Kind::arrival, index);
+        if (!links_[index].empty()) schedule(links_[index].next_ns(), Kind::arrival, index);
         const std::int32_t host = packet.frame->destination;
         if (index < downlink(0)) {
             enter(std::move(packet), now);
@@ -222,7 +226,7 @@ private:
         const bool awaited = !link.empty();
         const auto size = packet.frame->size_bytes;
         link.send(std::move(packet), size, now);
-        if (!awaited) events_.push(link.next_ns(), Kind::arrival, index);
+        if (!awaited) schedule(link.next_ns(), Kind::arrival, index);
     }
 
     Log& log_;
@@ -236,7 +240,8 @@ private:
     std::vector<VoqCounts> counts_;  // of each VOQ
     std::vector<int> up_;            // of each circuit: the rack it goes to
     std::vector<Link<Waiting>> links_;
-    EventQueue<Kind> events_;  // one change, and for each link at most one arrival
+    EventQueue events_;  // one change, and for each link at most one arrival
+    std::uint64_t scheduled_ = 0;
 };
 
 }  // namespace foretail::packets

@@ -35,6 +35,8 @@ public:
         std::int64_t connect_ns = 0;
         std::uint16_t source_port = 0;
         std::size_t first_stretch = 0;  ///< the place of its first flow that starts, among those of all connections
+        std::int32_t source = 0, destination = 0;
+        std::uint32_t path_hash = 0, path_hash_back = 0;  ///< of its packets, and of the answers
     };
     /// What becomes of one.
     struct Connection {
@@ -133,7 +135,14 @@ private:
         return connection.next_byte + static_cast<std::int32_t>(sequence - 1 - near);
     }
     /// Where a byte of a connection, or the nearest one that is sent, belongs; none before all of them.
-    [[nodiscard]] const Stretch* stretch_at(std::size_t connection, std::int64_t byte) const;
+    [[nodiscard]] const Stretch* stretch_at(std::size_t connection, std::int64_t byte) const {
+        const std::size_t sent = connections_[connection].sent;
+        if (sent == 0) return nullptr;
+        const Stretch* const first = &stretches_[plan_->connections[connection].first_stretch];
+        if (sent == 1) return first;
+        const Stretch* const after = std::ranges::upper_bound(first, first + sent, byte, {}, &Stretch::begin);
+        return after == first ? first : after - 1;
+    }
     /// The flow there; before all bytes the first that is planned.
     [[nodiscard]] std::size_t flow_at(std::size_t connection, std::int64_t byte) const {
         const Stretch* stretch = stretch_at(connection, byte);
@@ -152,15 +161,13 @@ template <class Frame>
 void FlowLedger::classify(Frame& frame, std::size_t c, const Segment& segment) {
     Connection& connection = connections_[c];
     const PlannedConnection& ends = plan_->connections[c];
-    const PlannedFlow& first = plan(ends.flows.front());
-    frame.source = segment.answer ? first.destination : first.source;
-    frame.destination = segment.answer ? first.source : first.destination;
-    frame.path_hash = segment.answer ? path_hash(frame.source, frame.destination, listen_port, ends.source_port)
-                                     : path_hash(frame.source, frame.destination, ends.source_port, listen_port);
-    if (first.spine >= 0) frame.path_hash = static_cast<std::uint32_t>(first.spine);
+    frame.source = segment.answer ? ends.destination : ends.source;
+    frame.destination = segment.answer ? ends.source : ends.destination;
+    frame.path_hash = segment.answer ? ends.path_hash_back : ends.path_hash;
     // An acknowledgement belongs to the last byte that it acknowledges.
     const std::int64_t byte = byte_of(connection, segment.answer ? segment.acknowledged - 1 : segment.sequence);
-    const std::size_t i = flow_at(c, byte);
+    const Stretch* const message = stretch_at(c, byte);
+    const std::size_t i = message != nullptr ? message->flow : ends.flows.front();
     frame.flow = static_cast<std::int32_t>(i);
     frame.connection = static_cast<std::int32_t>(c);
     frame.flow_class = buffer::FlowClass::control;
@@ -175,11 +182,10 @@ void FlowLedger::classify(Frame& frame, std::size_t c, const Segment& segment) {
         return;
     }
     frame.flow_class = plan(i).flow_class;
-    const Stretch& message = *stretch_at(c, byte);
-    frame.first_rtt = byte < message.first_rtt_end;
-    frame.sent_bytes = byte - message.begin;
+    frame.first_rtt = byte < message->first_rtt_end;
+    frame.sent_bytes = byte - message->begin;
     // A segment may reach into the next message.
-    frame.left_bytes = std::max<std::int64_t>(0, message.end - byte - segment.payload);
+    frame.left_bytes = std::max<std::int64_t>(0, message->end - byte - segment.payload);
     if (segment.low) return;
     record.retransmissions += byte < connection.next_byte;
     connection.next_byte = std::max(connection.next_byte, byte + segment.payload);

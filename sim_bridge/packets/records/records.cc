@@ -100,7 +100,16 @@ FlowLedger::Plan FlowLedger::planned(const Settings& settings, std::vector<Plann
             }
             plan.connections.emplace_back();
             plan.connections[place].connect_ns = flow.connect_ns;
-            plan.connections[place].source_port = static_cast<std::uint16_t>(first_source_port + of_server++);
+            const auto port = static_cast<std::uint16_t>(first_source_port + of_server++);
+            PlannedConnection& ends = plan.connections[place];
+            ends.source_port = port;
+            ends.source = flow.source;
+            ends.destination = flow.destination;
+            ends.path_hash = ends.path_hash_back = static_cast<std::uint32_t>(flow.spine);
+            if (flow.spine < 0) {
+                ends.path_hash = path_hash(flow.source, flow.destination, port, listen_port);
+                ends.path_hash_back = path_hash(flow.destination, flow.source, listen_port, port);
+            }
         }
         PlannedConnection& connection = plan.connections[place];
         connection.flows.push_back(i);
@@ -121,13 +130,6 @@ void FlowLedger::start(std::size_t flow, std::int64_t now) {
     stretches_[plan_->connections[c].first_stretch + connection.sent++] = {
         .begin = begin, .end = end, .first_rtt_end = was_silent ? begin + plan_->first_rtt_bytes : begin, .flow = flow};
     connection.sent_bytes = end;
-}
-
-const FlowLedger::Stretch* FlowLedger::stretch_at(std::size_t connection, std::int64_t byte) const {
-    const auto stretches = sent(connection);
-    if (stretches.empty()) return nullptr;
-    const auto after = std::ranges::upper_bound(stretches, byte, {}, &Stretch::begin);
-    return &(after == stretches.begin() ? *after : *std::prev(after));
 }
 
 void FlowLedger::count_timeout(std::size_t connection, std::uint32_t oldest) {

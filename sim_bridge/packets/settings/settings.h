@@ -21,11 +21,14 @@ struct Topology {
     [[nodiscard]] int leaf_of(int server) const { return server / servers_per_leaf; }
     [[nodiscard]] bool is_star() const { return spines == 0; }
     /// The port by which a packet goes on at a switch, leaves first: a leaf's are its servers and then the spines, a
-    /// spine's the leaves. The hash of its path chooses the spine.
+    /// spine's the leaves.
     [[nodiscard]] int port_towards(int node, int server, std::uint32_t path_hash) const {
         const int leaf = leaf_of(server);
         if (node >= leaves) return leaf;
-        if (leaf == node) return server % servers_per_leaf;
+        return leaf == node ? server % servers_per_leaf : port_upwards(path_hash);
+    }
+    /// The port of a leaf to the spine that the hash of a path chooses.
+    [[nodiscard]] int port_upwards(std::uint32_t path_hash) const {
         return servers_per_leaf + static_cast<int>(path_hash % static_cast<std::uint32_t>(spines));
     }
     /// The switch and its port at the other end of a port of a switch, or of a host with `node` -1; node -1 and the

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs the buffer library with its assertions on (test_headers.py compiles it). `contents` checks the containers
-// against the standard library's, `workload` every policy under every rule, `feature_sets` features that are wanted
-// alone, `allocations` that packets cost none after warm-up, `parameters CELL_SHIFT AVERAGE_SHIFT` prints what a
+// Runs the buffer library with its assertions on (test_headers.py compiles it). `contents` checks containers and events
+// of links against the standard library's, `workload` every policy under every rule, `feature_sets` features that are
+// wanted alone, `allocations` that packets cost none after warm-up, `parameters CELL_SHIFT AVERAGE_SHIFT` prints what a
 // predictor library must state about each feature.
 #undef NDEBUG
 #include <array>
@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <map>
 #include <memory>
 #include <new>
 #include <random>
@@ -22,6 +23,7 @@
 #include "buffer/queues/containers.hpp"
 #include "buffer/records.hpp"
 #include "buffer/run.hpp"
+#include "packets/network/links.h"
 
 static std::size_t allocations = 0;
 
@@ -282,6 +284,54 @@ void check_contents() {
             }
         }
     }
+    for (Port ports = 1; ports <= 65; ports += ports < 17 ? 1 : 16) {
+        EarliestPort earliest(ports);
+        std::vector<Tick> times(static_cast<std::size_t>(ports), EarliestPort::never);
+        for (int step = 0; step < 300; ++step) {
+            const auto first = std::ranges::min_element(times);
+            assert(earliest.time() == *first);
+            assert(*first == EarliestPort::never || earliest.port() == static_cast<Port>(first - times.begin()));
+            const std::size_t port = random() % times.size();
+            times[port] = random() % 3 == 0 ? EarliestPort::never : static_cast<Tick>(random() % 9);
+            earliest.set(static_cast<Port>(port), times[port]);
+        }
+    }
+}
+
+/// Events of links, some of them far ahead, and others, against a sorted set.
+void check_events() {
+    using namespace foretail::packets;
+    std::mt19937_64 random(4);
+    for (const std::size_t links : {1, 5, 200}) {
+        LinkEvents events(links, 5000);
+        std::map<std::pair<std::int64_t, std::uint64_t>, std::size_t> expected;
+        std::vector<bool> pending(links);
+        std::int64_t now = 0;
+        for (std::uint64_t step = 0; step < 20'000; ++step) {
+            const Moment next = events.front().moment;
+            assert(expected.empty() ? next == Moment{}
+                                    : next == Moment(expected.begin()->first.first, expected.begin()->first.second));
+            if (!expected.empty() && random() % 2 == 0) {
+                const Event event = events.pop();
+                assert(event.moment == next && event.what == expected.begin()->second);
+                if (event.what < links) pending[event.what] = false;
+                expected.erase(expected.begin());
+                now = next.time;
+                continue;
+            }
+            const std::int64_t time = now + static_cast<std::int64_t>(random() % (random() % 20 == 0 ? 100'000 : 5000));
+            const std::size_t what = random() % (links + 1);
+            const std::uint64_t order = random() % 9 == 0 ? step : step + (std::uint64_t{1} << 63);
+            if (what < links && pending[what]) continue;
+            if (what < links) {
+                events.push({{time, order}, what});
+                pending[what] = true;
+            } else {
+                events.push_other({{time, order}, what});
+            }
+            expected.emplace(std::pair(time, order), what);
+        }
+    }
 }
 
 }  // namespace
@@ -290,6 +340,7 @@ int main(int argc, char** argv) {
     const std::string_view what = argc > 1 ? argv[1] : "";
     if (what == "contents") {
         check_contents();
+        check_events();
     } else if (what == "workload") {
         check_workload();
     } else if (what == "feature_sets") {
