@@ -78,7 +78,8 @@ def test_decisions_are_those_of_a_slow_model(
             under_way.append((choice[0], now))
         assert native.entropies() == slow.entropies
         ways.add(tuple(native.entropies()))
-    assert (len(ways) == 1) == (rule[0] == "uss")  # all others have left a way, so their decisions were compared
+    if subflows > 1:  # a single one may never leave its way
+        assert (len(ways) == 1) == (rule[0] == "uss")  # all others have left one, so their decisions were compared
 
 
 def to(source: int, destination: int, size_bytes: int, **rest: Any) -> Message:
