@@ -59,10 +59,11 @@ class System:
     name: str  #: as its authors write it
     source: str  #: the paper or thesis
     published: tuple[Published, ...]
-    #: Values by quantity, for a size ("small" or "medium") and a seed. A quantity that it leaves out in a size was not
-    #: run; one that is not among `published` is a figure of ours alone.
+    #: Values by quantity, for a size of `seeds` and a seed. A quantity that it leaves out in a size was not run; one
+    #: that is not among `published` is a figure of ours alone.
     measure: Callable[[str, int, SoFar], Mapping[str, float]]
-    seeds: Mapping[str, tuple[int, ...]]  #: by size; one seed where nothing is drawn
+    #: by size, small and medium; full where the network of the source can be had; one seed where nothing is drawn
+    seeds: Mapping[str, tuple[int, ...]]
 
 
 ONCE = {"small": (1,), "medium": (1,)}
@@ -193,10 +194,12 @@ class SweepClaims:
             measured_changes |= _changes(last, again, seed, so_far)
         return measured_changes
 
-    def system(self, name: str, source: str, where: str, seeds: int = 8) -> System:
-        """The claims, all at one place of a source, as a system of the table."""
+    def system(self, name: str, source: str, where: str, seeds: int = 8, full_seeds: int = 0) -> System:
+        """The claims, all at one place of a source, as a system of the table; `full_seeds` are at their size."""
         figures = {claim.words: float(claim.says) for claim in self.claims}
         by_size = {size: of_size[:seeds] for size, of_size in SEEDS.items()}
+        if full_seeds:
+            by_size["full"] = SEEDS["medium"][:full_seeds]
         return System(name, source, published(where, figures, change=True), self.measure, by_size)
 
 
@@ -229,7 +232,7 @@ POWERTCP = SweepClaims(
 TIMELY = SweepClaims("timely").system("TIMELY", "Mittal's thesis", "Table 3.1")
 REVERIE = SweepClaims(
     "reverie_a", ("load",), frozenset(["reverie", "sonic", "sonic_abm"]), ("scenario.traffic_ns=50_000_000",)
-).system("Reverie", "Addanki's thesis", "section 5.3")
+).system("Reverie", "Addanki's thesis", "section 5.3", full_seeds=5)
 IRN = SweepClaims(
     "irn",
     variants=frozenset(["irn", "roce_pfc", "irn_pfc"]),

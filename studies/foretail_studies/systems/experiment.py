@@ -67,19 +67,20 @@ def _cases(settings: SystemsSettings) -> Iterable[SystemCase]:
 
 
 def _seeds(system: System, size: str) -> tuple[int, ...]:
-    """Return the seeds of a size; full has three times as many as medium where anything is drawn."""
-    seeds = system.seeds[_measured_size(size)]
-    if size != "full" or len(seeds) == 1:
+    """Return the seeds of a size; full has three times as many as medium where it has no size of its own."""
+    seeds = system.seeds[_measured_size(system, size)]
+    if size in system.seeds or len(seeds) == 1:
         return seeds
     return (*seeds, *range(seeds[-1] + 1, seeds[-1] + 1 + 2 * len(seeds)))
 
 
-def _measured_size(size: str) -> str:
-    return "small" if size == "small" else "medium"
+def _measured_size(system: System, size: str) -> str:
+    return size if size in system.seeds else "medium"
 
 
 def _measure(case: SystemCase, so_far: SoFar, settings: SystemsSettings) -> dict[str, float]:
-    measured = SYSTEMS_BY_NAME[case.system].measure(_measured_size(settings.size), case.seed, so_far)
+    system = SYSTEMS_BY_NAME[case.system]
+    measured = system.measure(_measured_size(system, settings.size), case.seed, so_far)
     return {quantity: float(value) for quantity, value in measured.items()}
 
 
@@ -90,7 +91,7 @@ def _rows(case: SystemCase, measured: Mapping[str, float], settings: SystemsSett
 def _depends_on(case: SystemCase, settings: SystemsSettings) -> dict[str, str]:
     system = SYSTEMS_BY_NAME[case.system]
     return {
-        "scale": _measured_size(settings.size),
+        "scale": _measured_size(system, settings.size),
         "system_code": code_digest(system.measure),
         "driver_code": Native().driver_sha256,
     }
