@@ -429,7 +429,7 @@ def from_lightgbm(
         return ensemble
     try:
         own = lightgbm.Booster(model_str="\n".join(lines) + "\n")  # a line end of Windows would end the process
-    except lightgbm.basic.LightGBMError as error:
+    except (lightgbm.basic.LightGBMError, ValueError) as error:  # it hands parameters to a reader of JSON unchecked
         raise ForetailError(f"LightGBM itself refuses the model ({_first_line(error)}): save it again") from None
     require_agreement(ensemble, "LightGBM model", lambda x: np.asarray(own.predict(x, num_threads=1)) > 0.5, rows)
     return ensemble

@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.frontends import from_estimator, from_sklearn, from_treelite, from_xgboost
+from foretail.models.ensemble.frontends import from_estimator, from_lightgbm, from_sklearn, from_treelite, from_xgboost
 from foretail.models.ensemble.model_files import load_model_file, read_foreign
 from foretail.models.ensemble.rounding import framework_drops, framework_sum, rounding_bound
 from tests.examples import draws
@@ -545,6 +545,8 @@ def test_a_lightgbm_text_that_an_editor_changed_is_refused_or_read(tmp_path: Pat
     for changed in (b"\xef\xbb\xbf" + text, text.replace(b"\n", b"\r")):
         file.write_bytes(changed)
         refused(lambda: load_model_file(file, SIX_BITS), "is a LightGBM text that an editor has changed")
+    file.write_bytes(text.replace(b"[max_delta_step: 0]", b"[max_delta_step: nan]"))
+    refused(lambda: from_lightgbm(file, SIX_BITS), "LightGBM itself refuses the model")
     file.write_bytes(text.replace(b"\n", b"\r\n"))
     assert len(load_model_file(file, SIX_BITS).trees) == 3
 
