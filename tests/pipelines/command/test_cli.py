@@ -144,6 +144,11 @@ def test_a_file_of_settings_that_does_not_fit_is_named_with_the_setting(tmp_path
     assert_refused(empty, done, "in split/mine.yaml: split.shifts: did you mean split.")
 
 
+def test_a_setting_of_hydra_sweeps_as_its_flag_does(tmp_path: Path) -> None:
+    done = foretail(tmp_path, "schedule", "hydra.mode=MULTIRUN", "demand=nothing.csv", "degree=1", "k=2,3")
+    assert (done.returncode, "Launching 2 jobs" in done.stdout, "nothing.csv" in done.stderr) == (2, True, True)
+
+
 def test_debug_adds_the_traceback(tmp_path: Path) -> None:
     done = foretail(tmp_path, "collect", "--debug", "seeds=[]")
     assert done.returncode == cli.EXIT_BAD_INPUT
