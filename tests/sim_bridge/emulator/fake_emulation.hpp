@@ -53,7 +53,7 @@ struct FakeInterfaces {
     const std::vector<Sent>& packets;
     FakeClock& clock;
     FramePool& pool;
-    std::vector<Event>& log;
+    std::vector<PacketEvent>& log;
     std::size_t next = 0;
     std::int64_t allocated_at_half = 0;
     std::vector<std::uint32_t> tcp_sums = {};  // of each packet, as it came
@@ -91,7 +91,7 @@ struct FakeInterfaces {
 template <class Inner>
 struct LoggingNetwork {
     Inner& inner;
-    std::vector<Event>& log;
+    std::vector<PacketEvent>& log;
 
     void send(FramePool::Handle frame, std::int64_t now) {
         log.push_back({"sent", frame->flow, now});
@@ -112,7 +112,7 @@ struct LoggingNetwork {
 template <class Inner>
 std::int64_t run_loop(Inner& network, FramePool& pool, std::int64_t factor, std::int64_t step,
                       const std::vector<Sent>& packets) {
-    std::vector<Event> log;
+    std::vector<PacketEvent> log;
     log.reserve(4 * packets.size());
     FakeClock clock{0, step};
     LoggingNetwork<Inner> logging{network, log};

@@ -15,7 +15,7 @@ struct Sent {
     std::int32_t size = 0;
 };
 
-struct Event {
+struct PacketEvent {
     const char* what;
     std::int32_t packet;
     std::int64_t time;
@@ -28,8 +28,8 @@ inline std::vector<Sent> read_packets() {
     return packets;
 }
 
-inline void print(const std::vector<Event>& events) {
-    for (const Event& event : events)
+inline void print(const std::vector<PacketEvent>& events) {
+    for (const PacketEvent& event : events)
         std::printf("%s %d %lld\n", event.what, event.packet, static_cast<long long>(event.time));
 }
 

@@ -15,7 +15,7 @@
 namespace foretail::packets {
 
 struct PrintedLog {
-    std::vector<Event> events;
+    std::vector<PacketEvent> events;
 
     explicit PrintedLog(std::size_t packets) { events.reserve(10 * packets + 100'000); }
 
