@@ -125,6 +125,9 @@ public:
     /// Feeds records of a trace, whose labels are the predictions: int32[n, `columns`], the first features of
     /// data, and uint8[n], whether the policy asked. `queue_of` is by FlowClass.
     nb::tuple feed_trace(Column<std::uint8_t> bytes, std::size_t columns, Column<std::uint8_t> queue_of) {
+        if (finished_) throw std::invalid_argument("a finished replay takes no more arrivals: begin another");
+        if (bytes.shape(0) % sizeof(ArrivalRecord) != 0 || columns > feature_count)
+            throw std::invalid_argument("records of a trace are whole, and have no more columns than features");
         const std::size_t n = bytes.shape(0) / sizeof(ArrivalRecord);
         const auto* const records = reinterpret_cast<const ArrivalRecord*>(bytes.data());
         std::vector<std::int32_t> shown(n * columns);

@@ -57,6 +57,19 @@ def damaged(field: str, value: Any, column: str | None = None) -> None:
     shadow_credence(shadow_of(SMALL), records)
 
 
+def fed(records: Any, columns: int = 1, finished: bool = False) -> None:
+    shadow = shadow_of(SMALL)
+    if finished:
+        shadow.native.finish()
+    shadow.native.feed_trace(records.view(np.uint8)[: None if columns else -1], columns, shadow.queues.of_class)
+
+
+test_what_is_no_trace_is_refused = refusing(
+    (lambda: fed(trace(), finished=True), "a finished replay takes no more arrivals"),
+    (lambda: fed(trace(), columns=0), "records of a trace are whole"),
+    (lambda: fed(trace(), columns=len(FEATURES) + 1), "no more columns than features"),
+)
+
 test_what_no_simulator_writes_is_refused = refusing(
     (lambda: damaged("switch", 2), "switch of an arrival is 2, outside 0 to 1"),
     (lambda: damaged("switch", -1), "switch of an arrival is -1, outside 0 to 1"),
