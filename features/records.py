@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import COUNTERS, FEATURES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Records = NDArray[np.void]
 
@@ -177,3 +180,18 @@ def iterate_records(path: Path, dtype: np.dtype[Any], chunk_records: int = 1 << 
 def read_records(path: Path, dtype: np.dtype[Any]) -> Records:
     """Return all records of a file, shape (n,), dtype `dtype`; errors as :func:`iterate_records`."""
     return np.concatenate([np.empty(0, dtype), *iterate_records(path, dtype)])
+
+
+def column_values(column: pa.Array) -> NDArray[Any]:
+    """Values of a column, NaN for missing ones; without pandas, which ``to_numpy`` of pyarrow imports.
+
+    >>> import pyarrow as pa
+    >>> column_values(pa.array([True, False]))
+    array([ True, False])
+    """
+    if column.null_count:
+        values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return values
+    if column.type == "bool":
+        return np.from_dlpack(column.cast("uint8")).view(np.bool_)
+    return np.from_dlpack(column)

@@ -28,7 +28,7 @@ from foretail.features.dataset.schema import (
     PartFile,
     sha256_of,
 )
-from foretail.features.records import PAUSE_DTYPE, REPLAY_DTYPE, FlowClass, Records
+from foretail.features.records import PAUSE_DTYPE, REPLAY_DTYPE, FlowClass, Records, column_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,11 +138,10 @@ class Dataset(Summarised):
         """Return the number of labelled rows for which `where` holds."""
         if where is None:
             return self.manifest.rows
-        scanned = self._scan("rows")
-        if scanned is None:
+        if not self._parts("rows"):
             return 0
         with self._reading("rows"):
-            return int(scanned.count_rows(filter=where))
+            return int(self._scan("rows").count_rows(filter=where))
 
     def frame(self, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pd.DataFrame:
         """Return labelled rows as a frame; nullable columns get pandas' nullable types, so no integer is rounded.
@@ -189,7 +188,7 @@ class Dataset(Summarised):
         batches = list(self._batches("pauses"))
         pauses = np.zeros(sum(batch.num_rows for batch in batches), PAUSE_DTYPE)
         for name in SCHEMAS["lossless_trace"]["pauses"].names:
-            columns = [batch[name].to_numpy(zero_copy_only=False) for batch in batches]
+            columns = [column_values(batch[name]) for batch in batches]
             if columns:
                 pauses[name] = np.concatenate(columns)
         return pauses
@@ -216,12 +215,25 @@ class Dataset(Summarised):
             raise ForetailError(f"{self.path} has no column {unknown[0]!r}: choose from {', '.join(known)}")
         return list(known if columns is None else columns)
 
-    def _scan(self, table: str) -> pads.Dataset | None:
+    def _parts(self, table: str) -> list[str]:
+        return [str(self.path / f.path) for f in self.manifest.files if f.path.startswith(f"{table}/")]
+
+    def _scan(self, table: str) -> pads.Dataset:
         import pyarrow.dataset as pads  # which imports pandas
 
-        parts = [str(self.path / f.path) for f in self.manifest.files if f.path.startswith(f"{table}/")]
-        with self._reading(table):
-            return pads.dataset(parts, SCHEMAS[self.manifest.kind][table], format="parquet") if parts else None
+        return pads.dataset(self._parts(table), SCHEMAS[self.manifest.kind][table], format="parquet")
+
+    def _groups(self, table: str, columns: list[str], where: pc.Expression | None) -> Iterator[pa.Table]:
+        """Yield one row group at a time: a scanner of the whole reads ahead of a slow consumer without bound."""
+        if where is None:
+            for part in self._parts(table):
+                with pq.ParquetFile(part) as file:
+                    for group in range(file.num_row_groups):
+                        yield file.read_row_group(group, columns).select(columns)
+        elif self._parts(table):
+            for fragment in self._scan(table).get_fragments(where):
+                for one in fragment.split_by_row_group(where):
+                    yield one.to_table(columns=columns, filter=where)
 
     def _batches(
         self,
@@ -231,14 +243,9 @@ class Dataset(Summarised):
         batch_rows: int = 1 << 17,
     ) -> Iterator[pa.RecordBatch]:
         chosen = self._columns(table, columns)
-        scanned = self._scan(table)
-        if scanned is None:
-            return
-        # one row group at a time: the scanner of the whole dataset reads ahead of a slow consumer without bound
         with self._reading(table):
-            for part in scanned.get_fragments(where):
-                for group in part.split_by_row_group(where):
-                    yield from group.to_table(columns=chosen, filter=where).to_batches(batch_rows)
+            for group in self._groups(table, chosen, where):
+                yield from group.to_batches(batch_rows)
 
     @contextmanager
     def _reading(self, table: str) -> Iterator[None]:
@@ -296,6 +303,6 @@ class _ReplayCursor:
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 if name == "flow_class":
                     codes = np.array([FlowClass[value.upper()] for value in column.dictionary.to_pylist()], np.uint8)
-                    self._rest[name] = codes[column.indices.to_numpy()]
+                    self._rest[name] = codes[column_values(column.indices)]
                 else:
-                    self._rest[name] = column.to_numpy(zero_copy_only=False)
+                    self._rest[name] = column_values(column)

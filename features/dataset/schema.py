@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -318,7 +319,7 @@ class Manifest(Run):
             raise ForetailError(f"the run cannot be described in a manifest: {error}") from error
 
     @classmethod
-    def from_json(cls, text: str | bytes, source: Path | str) -> Self:
+    def from_json(cls, text: str | bytes, source: Path | str) -> Manifest:
         """Read and check a manifest; `source` is the name that errors use.
 
         ForetailError naming `source` and the key that is missing, unknown, of the wrong type or inconsistent with the
@@ -335,7 +336,7 @@ class Manifest(Run):
                 " collect the trace again or use the Foretail that wrote it"
             )
         try:
-            manifest = TypeAdapter(cls).validate_json(text)
+            manifest = _reader().validate_json(text)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             key = ".".join(map(str, first["loc"])) or "the top level"
@@ -359,6 +360,11 @@ class Manifest(Run):
             "content_sha256": self.content_sha256 == content_sha256(self.files),
         }
         return next((key for key, holds in checks.items() if not holds), None)
+
+
+@cache
+def _reader() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
 
 
 def definitions(cell_bytes: int, average_shift: int, kind: Kind = "trace") -> tuple[FeatureDefinition, ...]:

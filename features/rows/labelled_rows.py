@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
+from foretail.features.records import column_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -316,16 +317,14 @@ def stacked(batches: Iterable[Sequence[NDArray[Any] | None]], at_most: int) -> l
 def _batches(selection: Selection, columns: Sequence[str], is_trace: bool) -> Iterator[Rows]:
     labels = [LABEL, ASKED] if is_trace else [LABEL]
     for batch in selection.rows([*columns, *labels]):
-        lqd_drop, *asked = (_values(batch, place) for place in range(len(columns), batch.num_columns))
+        lqd_drop, *asked = map(column_values, batch.columns[len(columns) :])
         yield Rows(_features(batch, len(columns)), lqd_drop, asked[0] if asked else None)
 
 
 def _window_batches(selection: Selection, columns: Sequence[str], window: ArrivalWindow) -> Iterator[Rows]:
     def arrivals() -> Iterator[WindowRows]:
         for batch in selection.rows([*columns, *PLACE_COLUMNS, LABEL, ASKED]):
-            switch, port, time_ns, size_bytes, *labels = (
-                _values(batch, place) for place in range(len(columns), batch.num_columns)
-            )
+            switch, port, time_ns, size_bytes, *labels = map(column_values, batch.columns[len(columns) :])
             x = _features(batch, len(columns))
             yield WindowRows(x, switch, port, time_ns, size_bytes, np.stack(labels, axis=1))
 
@@ -336,10 +335,5 @@ def _window_batches(selection: Selection, columns: Sequence[str], window: Arriva
 def _features(batch: pa.RecordBatch, count: int) -> NDArray[np.int32]:
     x = np.empty((batch.num_rows, count), np.int32)
     for place in range(count):
-        x[:, place] = _values(batch, place)
+        x[:, place] = column_values(batch.column(place))
     return x
-
-
-def _values(batch: pa.RecordBatch, place: int) -> NDArray[Any]:
-    values: NDArray[Any] = batch.column(place).to_numpy(zero_copy_only=False)
-    return values

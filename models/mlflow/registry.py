@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
@@ -253,24 +255,23 @@ def lineage(sha256: str, uri: str, tag: str = ENSEMBLE_TAG) -> Lineage:
     uri : the tracking store
     tag : under which runs have that hash
     """
-    with mlflow_at(uri) as mlflow:
-        runs = _runs_with(mlflow, tag, sha256)
-        if not runs:
+    runs = _makers(uri, tag, sha256)
+    if not runs:
+        raise NoLineage(
+            f"no run in {uri} made the {tag.removesuffix('_sha256')} {sha256[:12]}, so that nobody knows what it was "
+            f"trained on: train it with tracking, and give the model as the run wrote it"
+        )
+    makers = list(runs)
+    for teacher in sorted({run.teacher for run in runs if run.teacher}):
+        taught = _makers(uri, NETWORK_TAG, teacher)
+        if not taught:
             raise NoLineage(
-                f"no run in {uri} made the {tag.removesuffix('_sha256')} {sha256[:12]}, so that nobody knows what it "
-                f"was trained on: train it with tracking, and give the model as the run wrote it"
+                f"no run in {uri} made the network {teacher[:12]} that the ensemble imitates, so that nobody knows "
+                f"what it was trained on: train the network with tracking"
             )
-        makers = list(runs)
-        for teacher in sorted({run.data.tags[TEACHER_TAG] for run in runs if TEACHER_TAG in run.data.tags}):
-            taught = _runs_with(mlflow, NETWORK_TAG, teacher)
-            if not taught:
-                raise NoLineage(
-                    f"no run in {uri} made the network {teacher[:12]} that the ensemble imitates, so that nobody knows "
-                    f"what it was trained on: train the network with tracking"
-                )
-            makers += taught
-        datasets = [dataset for run in makers for dataset in _used(run)]
-    return Lineage(tuple(run.info.run_id for run in runs), tuple(dict.fromkeys(datasets)))
+        makers += taught
+    datasets = [dataset for run in makers for dataset in _used(run)]
+    return Lineage(tuple(run.run_id for run in runs), tuple(dict.fromkeys(datasets)))
 
 
 def run_tags(run_id: str, uri: str) -> dict[str, str]:
@@ -279,40 +280,90 @@ def run_tags(run_id: str, uri: str) -> dict[str, str]:
         return dict(mlflow.MlflowClient(uri).get_run(run_id).data.tags)
 
 
+_ARTIFACTS_OF_RUN = "SELECT artifact_uri FROM runs WHERE run_uuid = ? AND lifecycle_stage = 'active'"
+
+
 def run_document(run_id: str, name: str, uri: str) -> Any:
     """Return a JSON artifact of a run; ForetailError when it has none of that name."""
+    for (folder,) in answered(uri, _ARTIFACTS_OF_RUN, run_id) or ():
+        file = Path(unquote(folder.removeprefix("file://")), name)
+        if folder.startswith("file:///") and file.is_file():  # else MLflow looks for it
+            return _document(run_id, name, file.read_text)
     with mlflow_at(uri) as mlflow:
-        try:
-            return parse_json(mlflow.artifacts.load_text(f"runs:/{run_id}/{name}"))
-        except (mlflow.exceptions.MlflowException, OSError, ValueError) as error:
-            raise ForetailError(
-                f"the run {run_id} has no {name} ({first_line(error)}): train the model again"
-            ) from error
+        return _document(run_id, name, partial(mlflow.artifacts.load_text, f"runs:/{run_id}/{name}"))
 
 
-def _runs_with(mlflow: ModuleType, tag: str, value: str) -> list[Any]:
+def _document(run_id: str, name: str, read: Callable[[], str]) -> Any:
+    try:
+        return parse_json(read())
+    except Exception as error:  # of MLflow too, which may not be loaded
+        raise ForetailError(f"the run {run_id} has no {name} ({first_line(error)}): train the model again") from error
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """A run that made a model."""
+
+    run_id: str
+    teacher: str | None  #: hash of the network that the model imitates
+    datasets: Sequence[tuple[str, str, str]]  #: name, context and source in JSON of each that it was given
+
+
+_RUNS_WITH_TAG = """
+    SELECT run_uuid, teacher.value FROM tags JOIN runs USING (run_uuid) JOIN experiments USING (experiment_id)
+    LEFT JOIN (SELECT run_uuid, value FROM tags WHERE key = ?) AS teacher USING (run_uuid)
+    WHERE key = ? AND tags.value = ? AND runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
+    ORDER BY start_time DESC
+"""
+_DATASETS_OF_RUN = """
+    SELECT datasets.name, coalesce(input_tags.value, ''), dataset_source FROM inputs
+    JOIN datasets ON source_id = dataset_uuid
+    LEFT JOIN input_tags ON inputs.input_uuid = input_tags.input_uuid AND input_tags.name = 'mlflow.data.context'
+    WHERE destination_type = 'RUN' AND destination_id = ? ORDER BY inputs.rowid
+"""
+
+
+def _makers(uri: str, tag: str, value: str) -> list[_Maker]:
     """Return the runs of all experiments with a tag, the newest first."""
-    runs: list[Any] = mlflow.search_runs(
-        search_all_experiments=True,
-        filter_string=f"tags.{tag} = '{value}'",
-        order_by=["attributes.start_time DESC"],
-        output_format="list",
-    )
-    return runs
+    runs = answered(uri, _RUNS_WITH_TAG, TEACHER_TAG, tag, value)
+    if runs is not None:
+        datasets = {run: answered(uri, _DATASETS_OF_RUN, run) for run, _ in runs}
+        if None not in datasets.values():
+            return [_Maker(run, teacher, datasets[run] or ()) for run, teacher in runs]
+    with mlflow_at(uri) as mlflow:
+        tracked = mlflow.search_runs(
+            search_all_experiments=True,
+            filter_string=f"tags.{tag} = '{value}'",
+            order_by=["attributes.start_time DESC"],
+            output_format="list",
+        )
+    return [
+        _Maker(
+            run.info.run_id,
+            run.data.tags.get(TEACHER_TAG),
+            [
+                (
+                    item.dataset.name,
+                    next((one.value for one in item.tags if one.key == "mlflow.data.context"), ""),
+                    item.dataset.source,
+                )
+                for item in run.inputs.dataset_inputs
+            ],
+        )
+        for run in tracked
+    ]
 
 
-def _used(run: Any) -> Iterator[UsedDataset]:
-    if not run.inputs.dataset_inputs:
-        raise NoLineage(f"the run {run.info.run_id} names no dataset that it was given: train the model again")
-    for item in run.inputs.dataset_inputs:
-        context = next((tag.value for tag in item.tags if tag.key == "mlflow.data.context"), "")
+def _used(run: _Maker) -> Iterator[UsedDataset]:
+    if not run.datasets:
+        raise NoLineage(f"the run {run.run_id} names no dataset that it was given: train the model again")
+    for name, context, text in run.datasets:
         try:
-            source = parse_json(item.dataset.source)
-            yield UsedDataset(item.dataset.name, context, source["sha256"], source["traffic_sha256"], source["uri"])
+            source = parse_json(text)
+            yield UsedDataset(name, context, source["sha256"], source["traffic_sha256"], source["uri"])
         except (ValueError, KeyError, TypeError) as error:
             raise NoLineage(
-                f"the run {run.info.run_id} does not say by hashes what its dataset {item.dataset.name} holds: "
-                f"train the model again"
+                f"the run {run.run_id} does not say by hashes what its dataset {name} holds: train the model again"
             ) from error
 
 
@@ -409,16 +460,28 @@ class Version:
     aliases: tuple[str, ...]
 
 
+_VERSIONS_OF_RUN = """
+    SELECT name, version, group_concat(alias) FROM model_versions
+    LEFT JOIN registered_model_aliases USING (workspace, name, version)
+    WHERE workspace = 'default' AND run_id = ? AND current_stage <> 'Deleted_Internal' GROUP BY name, version
+"""
+
+
 def versions_of(runs: Sequence[str], uri: str) -> tuple[Version, ...]:
     """Return the versions of the models that runs saved, the newest first."""
-    with mlflow_at(uri) as mlflow:
-        client = mlflow.MlflowClient(uri)
-        matching = [
-            Version(one.name, str(one.version), tuple(sorted(client.get_model_version(one.name, one.version).aliases)))
-            for run in runs
-            for one in client.search_model_versions(f"run_id = '{run}'")
-        ]
-    return tuple(sorted(matching, key=lambda one: -int(one.version)))
+    rows = [answered(uri, _VERSIONS_OF_RUN, run) for run in runs]
+    if None not in rows:  # no alias has a comma
+        known = [(name, version, (aliases or "").split(",")) for row in rows for name, version, aliases in row or ()]
+    else:
+        with mlflow_at(uri) as mlflow:
+            client = mlflow.MlflowClient(uri)
+            known = [
+                (one.name, one.version, client.get_model_version(one.name, one.version).aliases)
+                for run in runs
+                for one in client.search_model_versions(f"run_id = '{run}'")
+            ]
+    versions = (Version(name, str(version), tuple(sorted(filter(None, aliases)))) for name, version, aliases in known)
+    return tuple(sorted(versions, key=lambda one: -int(one.version)))
 
 
 @dataclass(frozen=True)

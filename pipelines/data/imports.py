@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from operator import attrgetter, itemgetter
@@ -16,7 +16,7 @@ from foretail.core.reading import Reading as InputReading
 from foretail.features.dataset.schema import Rules, Run, SwitchGeometry
 from foretail.pipelines.runs.points import Report
 from foretail.pipelines.runs.store import file_digest
-from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted
+from foretail.sim_bridge.arrivals.files import ArrivalFile, reported
 from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
@@ -223,15 +223,6 @@ def _import_arrivals(
     batches = reported(file.batches(settings.ports, only_required=True), file, report)
     counters = write_open_loop_dataset(dataset, run, arrivals_in_bytes(batches))
     return {"log": str(path.absolute()), "log_sha256": sha256, "counters": counters, "survey": {}}
-
-
-def reported(batches: Iterator[Slotted], file: ArrivalFile, report: Report) -> Iterator[Slotted]:
-    """Yield batches of a file, and report how far they are."""
-    packets = 0
-    for batch in batches:
-        packets += len(batch)
-        report(file.fraction, f"{packets:,} packets")
-        yield batch
 
 
 def _reporting(report: Report, records: int, begin: float, share: float, done: str) -> Callable[[int], None]:

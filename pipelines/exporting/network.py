@@ -15,21 +15,11 @@ from numpy.typing import NDArray
 from foretail.configs.schema.model_stages import ExportConfig
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.export.c.build import PredictorLibrary
-from foretail.export.folder import CERTIFICATE
 from foretail.features.catalog import feature, training_columns
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.scorers import NobodyDecides, asking_policy, decides_in_replay, scorer_of
 from foretail.models.mlflow.tracking import NETWORK_TAG
 from foretail.pipelines.data.inputs import open_dataset
-from foretail.pipelines.exporting.predictor import (
-    EXPORT,
-    NAME,
-    ExportedPredictor,
-    export_to_store,
-    library_key,
-    model_rows,
-)
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
@@ -41,6 +31,7 @@ from foretail.sim_bridge.python_policies import PythonPolicy
 if TYPE_CHECKING:
     from foretail.export.network import NetworkCertificate
     from foretail.models.drop.network import Network
+    from foretail.pipelines.exporting.predictor import ExportedPredictor
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,6 +116,8 @@ class NetworkInC:
         self.features, self.sha256 = network.features, network.sha256  #: of the network
         self.rows = self.otherwise = 0  #: decided so far, and on how many of them otherwise
         self.exported = exported
+        from foretail.export.c.build import PredictorLibrary
+
         self._network, self._library = network, PredictorLibrary(exported.library)
 
     def exceeds(self, x: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -170,6 +163,7 @@ def export_network_predictor(network: Network, config: ExportConfig, run_dir: Pa
             raise ForetailError(f"{setting} is for trees and {config.model} is a network: leave it out")
     started = time.monotonic()
     from foretail.export.network import export_network  # its packages are an extra
+    from foretail.pipelines.exporting.predictor import NAME, model_rows
 
     rows = None if config.dataset is None else model_rows(network.features, open_dataset(config.dataset))
     out = Path(config.out) if config.out is not None else run_dir / config.target
@@ -180,6 +174,9 @@ def export_network_predictor(network: Network, config: ExportConfig, run_dir: Pa
 
 def predictor_to_store(model: Ensemble | Network, store: Store) -> ExportedPredictor | NetworkExport:
     """The C of a drop predictor from the store, exported now when it is not there: exact of trees, else quantised."""
+    from foretail.export.folder import CERTIFICATE
+    from foretail.pipelines.exporting.predictor import EXPORT, NAME, export_to_store, library_key
+
     if isinstance(model, Ensemble):
         return export_to_store(model, store)
     from foretail.export.network import NetworkCertificate, export_network  # its packages are an extra

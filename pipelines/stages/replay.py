@@ -18,13 +18,13 @@ from foretail.core.summary import Summarised
 from foretail.features.catalog import FEATURES, FLOW_FEATURES, arithmetic_of, training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules, traffic_sha256
+from foretail.features.records import column_values
 from foretail.features.rows.splits import Selection
 from foretail.models import zoo
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import UsedDataset
 from foretail.models.scoring.metrics import Confusion, Ranking, Score, drops_of, predicted_drops_of, scores
 from foretail.pipelines import stage
-from foretail.pipelines.data.imports import reported
 from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.exporting.network import (
     AskedModel,
@@ -42,7 +42,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import HERE, TRAINED, baseline_rows, known_baselines, load_predictor
 from foretail.pipelines.tracking.runs import SEEN, given_to_models
 from foretail.pipelines.training.scores import judge_side
-from foretail.sim_bridge.arrivals.files import ArrivalFile
+from foretail.sim_bridge.arrivals.files import ArrivalFile, reported
 from foretail.sim_bridge.open_loop.baselines import Baseline, best_of, candidates_for, sent_by, worth_of
 from foretail.sim_bridge.open_loop.replay import compare_replays, queues_of
 from foretail.sim_bridge.open_loop.scores import ASKED, SENT, Comparison, Questions, shown_share, worth_in_words
@@ -411,7 +411,9 @@ def _rows(
         side = judge_side(model, (Selection(dataset),), columns)
         assert side.asked is not None  # in a trace
         return side.lqd_drop, side.asked, side.predicted, side.probability
-    lqd_drop, asks = dataset.frame(["lqd_drop", "shadow_asked"]).to_numpy(np.bool_).T
+    batches = dataset.rows(["lqd_drop", "shadow_asked"])
+    flags = [[column_values(column) for column in batch] for batch in batches]
+    lqd_drop, asks = np.concatenate([np.zeros((2, 0), np.bool_), *flags], axis=1)
     if source == "flipped":
         return lqd_drop, asks, lqd_drop ^ (flips.random(len(lqd_drop)) < config.flip_probability)
     return lqd_drop, asks, lqd_drop & (source == "perfect")

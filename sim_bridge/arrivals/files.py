@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -282,6 +282,15 @@ class ArrivalFile:
             offset = int(np.argmax((values < 0) | (values > highest)))
             raise _outside(self.path, first + offset + 1, name, values[offset], highest)
         return values
+
+
+def reported(batches: Iterator[Slotted], file: ArrivalFile, report: Callable[[float, str], None]) -> Iterator[Slotted]:
+    """Yield batches of a file, and report how far they are: the fraction and a few words."""
+    packets = 0
+    for batch in batches:
+        packets += len(batch)
+        report(file.fraction, f"{packets:,} packets")
+        yield batch
 
 
 class _SlotOrder:
