@@ -8,7 +8,7 @@ tournament tree, or up to 32 ports a scan when the longest has given way (contai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from foretail.features.catalog import PAPER_FEATURES
 from foretail.sim_bridge._native import Replay, SlottedRun, late_qd
 from foretail.sim_bridge.policies import OF_ARRIVALS
 
@@ -24,14 +25,19 @@ PACKETS = {"small": 50_000, "full": 2_000_000}
 MODEL_PACKETS, ROUNDS = {"small": 2_000, "full": 20_000}, 3
 BATCH = 100_000
 
+WANTED: dict[str, bool | Sequence[str]] = {
+    "lqd, labels": False,
+    "lqd, labels and the paper's features": PAPER_FEATURES,
+    "lqd, labels and features": True,
+}
+"""Features of each run with labels."""
+
 Arrivals = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
 def main(size: str) -> None:
     """Print million packets per second, best of a few rounds, and ratios to the obvious model in the same run."""
-    slots: dict[str, list[str]] = {
-        name: [] for name in (*OF_ARRIVALS, "lqd, labels", "lqd, labels and features", "optimum")
-    }
+    slots: dict[str, list[str]] = {name: [] for name in (*OF_ARRIVALS, *WANTED, "optimum")}
     replay: dict[str, list[str]] = {name: [] for name in OF_ARRIVALS}
     model: dict[str, list[str]] = {"lqd": [], "dt": []}
     packets, model_packets = PACKETS[size], MODEL_PACKETS[size]
@@ -41,7 +47,7 @@ def main(size: str) -> None:
         for name in OF_ARRIVALS:
             slots[name].append(_best(len(slot), partial(_slotted, name, ports, buffer, slot, port)))
             replay[name].append(_best(len(slot), partial(_replay, name, ports, buffer, slot, port)))
-        for title, features in (("lqd, labels", False), ("lqd, labels and features", True)):
+        for title, features in WANTED.items():
             slots[title].append(_best(len(slot), partial(_labels, features, ports, buffer, slot, port)))
         slots["optimum"].append(_best(len(slot), partial(late_qd, ports, buffer, slot, port)))
         for name in model:
@@ -99,7 +105,9 @@ def _slotted(policy: str, ports: int, buffer: int, slot: NDArray[np.int64], port
     return int(run.finish()["transmitted"])
 
 
-def _labels(features: bool, ports: int, buffer: int, slot: NDArray[np.int64], port: NDArray[np.int32]) -> None:
+def _labels(
+    features: bool | Sequence[str], ports: int, buffer: int, slot: NDArray[np.int64], port: NDArray[np.int32]
+) -> None:
     run = SlottedRun("lqd", ports, buffer, labels=True, features=features)
     for start in range(0, len(slot), BATCH):
         run.feed(slot[start : start + BATCH], port[start : start + BATCH])

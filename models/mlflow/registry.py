@@ -325,11 +325,13 @@ _DATASETS_OF_RUN = """
 
 def _makers(uri: str, tag: str, value: str) -> list[_Maker]:
     """Return the runs of all experiments with a tag, the newest first."""
-    runs = answered(uri, _RUNS_WITH_TAG, TEACHER_TAG, tag, value)
-    if runs is not None:
-        datasets = {run: answered(uri, _DATASETS_OF_RUN, run) for run, _ in runs}
-        if None not in datasets.values():
-            return [_Maker(run, teacher, datasets[run] or ()) for run, teacher in runs]
+    if (runs := answered(uri, _RUNS_WITH_TAG, TEACHER_TAG, tag, value)) is not None:
+        datasets = [answered(uri, _DATASETS_OF_RUN, run) for run, _ in runs]
+        if None not in datasets:
+            return [
+                _Maker(run, teacher, [(name, context, source) for name, context, source in given or ()])
+                for (run, teacher), given in zip(runs, datasets, strict=True)
+            ]
     with mlflow_at(uri) as mlflow:
         tracked = mlflow.search_runs(
             search_all_experiments=True,

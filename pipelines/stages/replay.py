@@ -472,7 +472,7 @@ def replay_arrivals(config: ReplayConfig) -> ReplayResult:
             rules=rules,
             parameters=parameters,
             seed=config.rules_seed,
-            features=model is not None,
+            features=[] if model is None else [item.name for item in model.features],
             own_queues=config.own_queues,
             **arithmetic,
             optimum=config.optimum,

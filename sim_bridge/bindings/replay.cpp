@@ -19,17 +19,17 @@ namespace {
 class Replay {
 public:
     Replay(const std::string& policy, const Switches& switches, Integer wire_overhead_bytes, Integer cell_bytes,
-           const std::optional<Voqs>& voqs, const std::optional<Pauses>& pauses,
-           const std::vector<std::string>& observed, const std::shared_ptr<Scorer>& scorer, const nb::kwargs& keywords)
-        : observed_(!observed.empty()) {
+           const std::optional<Voqs>& voqs, const std::optional<Pauses>& pauses, const WantedFeatures& features,
+           const std::shared_ptr<Scorer>& scorer, const nb::kwargs& keywords)
+        : features_(features_of(features)), labels_(!features_.empty()) {
         const RunSettings given(keywords, Units::bytes);
         queueing_ = given.queueing;
         SwitchSettings settings;
         settings.rules = given.oracle.rules;
-        settings.scale = scale_in_bytes(cell_bytes, given.average_shift, observed_ || scorer ? 1 : 0);
+        settings.scale = scale_in_bytes(cell_bytes, given.average_shift, labels_ || scorer ? 1 : 0);
         settings.rules.cell_shift = cell_shift_ = settings.scale.cell_shift;
-        settings.labels = observed_;
-        settings.features = features_of(observed);
+        settings.labels = labels_;
+        settings.features = features_;
         if (scorer) let_ask(settings, *scorer, policy);
         if (given.oracle.occamy_alpha) {
             settings.occamy_oracle =
@@ -86,7 +86,7 @@ public:
         known_priorities(priority, n, queueing_.count);
         if (finished_) throw std::invalid_argument("a finished replay takes no more arrivals: begin another");
         RecordedArrivals{time_ns, switch_index, port, size_bytes, data}.check(ports_, last_time_);
-        Filled filled(n, observed_, observed_);
+        Filled filled(n, labels_, features_);
         {
             nb::gil_scoped_release release;
             for (std::size_t s = 0; s < runs_.size(); ++s) {
@@ -105,17 +105,17 @@ public:
                     }
                     if (predictions) answers_.push_back((*predictions)(i));
                 }
-                Filled part(rows_.size(), observed_, observed_);
+                Filled part(rows_.size(), labels_, features_);
                 runs_[s]->begin_batch(part.columns());
                 feed_between_pauses(s, predictions.has_value());
                 runs_[s]->end_batch();
                 for (std::size_t k = 0; k < rows_.size(); ++k) {
                     const std::size_t i = rows_[k];
                     filled.outcome[i] = part.outcome[k];
-                    if (observed_) filled.lqd_drop[i] = part.lqd_drop[k];
+                    if (labels_) filled.lqd_drop[i] = part.lqd_drop[k];
                     filled.asked[i] = part.asked[k];
                     filled.exposed[i] = part.exposed[k];
-                    if (observed_) filled.features[i] = part.features[k];
+                    if (labels_) filled.features[i] = part.features[k];
                 }
             }
         }
@@ -226,7 +226,8 @@ private:
         }
     }
 
-    bool observed_;
+    FeatureSet features_;
+    bool labels_;
     int cell_shift_ = 0;
     Queueing queueing_;
     std::vector<Port> ports_;
@@ -325,11 +326,11 @@ void add_replay(nb::module_& m) {
     nb::class_<Replay>(m, "Replay",
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
         .def(nb::init<const std::string&, const Switches&, Integer, Integer, const std::optional<Voqs>&,
-                      const std::optional<Pauses>&, const std::vector<std::string>&, const std::shared_ptr<Scorer>&,
+                      const std::optional<Pauses>&, const WantedFeatures&, const std::shared_ptr<Scorer>&,
                       const nb::kwargs&>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "cell_bytes"_a = 0,
-             "voqs"_a = nb::none(), "pauses"_a = nb::none(), "observed"_a = std::vector<std::string>{},
-             "scorer"_a.none() = nb::none(), "settings"_a)
+             "voqs"_a = nb::none(), "pauses"_a = nb::none(), "features"_a = false, "scorer"_a.none() = nb::none(),
+             "settings"_a)
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),

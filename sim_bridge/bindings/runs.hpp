@@ -5,6 +5,7 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <cmath>
@@ -174,6 +175,14 @@ inline FeatureSet features_of(const std::vector<std::string>& names) {
     return features;
 }
 
+/// All features, none, or those of these names.
+using WantedFeatures = std::variant<bool, std::vector<std::string>>;
+
+inline FeatureSet features_of(const WantedFeatures& wanted) {
+    if (const bool* const all = std::get_if<bool>(&wanted)) return *all ? FeatureSet::all() : FeatureSet{};
+    return features_of(std::get<std::vector<std::string>>(wanted));
+}
+
 inline Port ports_of(Integer ports) { return checked<Port>("number of ports", ports, 1, max_ports); }
 inline Bytes buffer_of(Integer buffer) { return checked("buffer in packets", buffer, 1, max_packets); }
 
@@ -252,15 +261,18 @@ inline nb::ndarray<nb::numpy, std::int32_t> owned(std::unique_ptr<FeatureVector[
 
 /// Columns that a run fills for n rows, and their way to Python.
 struct Filled {
-    Filled(std::size_t n, bool with_labels, bool with_features)
+    /// Columns of features that are not wanted are 0. Where all are, every value is written anyway.
+    Filled(std::size_t n, bool with_labels, FeatureSet wanted)
         : outcome(n),
           lqd_drop(with_labels ? n : 0),
           asked(n),
           exposed(n),
-          // Every row is written, so zeros first would only cost time.
-          features(std::make_unique_for_overwrite<FeatureVector[]>(with_features ? n : 0)),
           with_labels_(with_labels),
-          with_features_(with_features) {}
+          with_features_(!wanted.empty()) {
+        const std::size_t rows = with_features_ ? n : 0;
+        features = FeatureSet::all().within(wanted) ? std::make_unique_for_overwrite<FeatureVector[]>(rows)
+                                                    : std::make_unique<FeatureVector[]>(rows);
+    }
 
     RunColumns columns() {
         return {outcome.data(), with_labels_ ? lqd_drop.data() : nullptr, asked.data(), exposed.data(),

@@ -24,9 +24,9 @@ void check_arrivals(const Column<std::int64_t>& slot, const Column<std::int32_t>
 /// One policy over unit packets in slots, fed in order, batch by batch.
 class SlottedRun {
 public:
-    SlottedRun(const std::string& policy, Integer ports, Integer buffer, bool labels, bool features, Integer cell_bytes,
-               const std::shared_ptr<Scorer>& scorer, const nb::kwargs& keywords)
-        : ports_(ports_of(ports)), labels_(labels || features), features_(features) {
+    SlottedRun(const std::string& policy, Integer ports, Integer buffer, bool labels, const WantedFeatures& features,
+               Integer cell_bytes, const std::shared_ptr<Scorer>& scorer, const nb::kwargs& keywords)
+        : ports_(ports_of(ports)), features_(features_of(features)), labels_(labels || !features_.empty()) {
         const RunSettings given(keywords, Units::slots);
         given.oracle.require_unit_packets();
         priorities_ = given.queueing.count;
@@ -35,7 +35,7 @@ public:
         settings.shape = slotted_shape(ports_, buffer_of(buffer), settings.rules.tie, given.queueing);
         settings.scale = scale_in_slots(cell_bytes, given.average_shift);
         settings.labels = labels_;
-        if (features) settings.features = FeatureSet::all();
+        settings.features = features_;
         if (scorer) let_ask(settings, *scorer, policy);
         run_ = recorded_run(policy, given.policy, settings);
         if (scorer) run_->ask(scorer);
@@ -65,7 +65,7 @@ public:
         same_length("first_rtt", first_rtt, n);
         known_priorities(priority, n, priorities_);
         check_arrivals(slot, port, ports_, last_slot_);
-        Filled filled(columns ? n : 0, columns && labels_, columns && features_);
+        Filled filled(columns ? n : 0, columns && labels_, columns ? features_ : FeatureSet{});
         {
             nb::gil_scoped_release release;
             run_->begin_batch(columns ? filled.columns() : RunColumns{});
@@ -108,7 +108,8 @@ private:
     }
     Port ports_;
     int priorities_ = 1;
-    bool labels_, features_;
+    FeatureSet features_;
+    bool labels_;
     std::unique_ptr<RecordedRun> run_;
     Tick last_slot_ = 0;
     bool finished_ = false;
@@ -118,7 +119,7 @@ private:
 nb::dict slotted(const std::string& policy, Integer ports, Integer buffer, Column<std::int64_t> slot,
                  Column<std::int32_t> port, std::optional<Column<std::uint8_t>> predictions,
                  std::optional<Column<std::uint8_t>> first_rtt, std::optional<Column<std::uint8_t>> priority,
-                 bool labels, bool features, Integer cell_bytes, const nb::kwargs& keywords) {
+                 bool labels, const WantedFeatures& features, Integer cell_bytes, const nb::kwargs& keywords) {
     SlottedRun run(policy, ports, buffer, labels, features, cell_bytes, nullptr, keywords);
     return run.take(slot, port, predictions, first_rtt, priority, true, true);
 }
@@ -153,8 +154,8 @@ void add_slotted(nb::module_& m) {
     m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
     nb::class_<SlottedRun>(m, "SlottedRun", "One policy over unit packets in slots, fed in order, batch by batch.")
-        .def(nb::init<const std::string&, Integer, Integer, bool, bool, Integer, const std::shared_ptr<Scorer>&,
-                      const nb::kwargs&>(),
+        .def(nb::init<const std::string&, Integer, Integer, bool, const WantedFeatures&, Integer,
+                      const std::shared_ptr<Scorer>&, const nb::kwargs&>(),
              "policy"_a, "ports"_a, "buffer"_a, nb::kw_only(), "labels"_a = false, "features"_a = false,
              "cell_bytes"_a = 256, "scorer"_a.none() = nb::none(), "settings"_a)
         .def("feed", &SlottedRun::feed, "slot"_a.noconvert(), "port"_a.noconvert(),

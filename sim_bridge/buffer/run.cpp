@@ -118,8 +118,11 @@ public:
           arrival_rates_(settings.shape.ports(), settings.scale),
           changed_(settings.shape.rates.size()) {
         if (labels_ || policy_.about().follows_thresholds || policy_.about().pushes_out) {
+            FeatureSet virtual_features = settings.features;  // under LQD the averages of its queues are the real ones
+            if (pushes_out && virtual_features.has_any(of_real_averages))
+                virtual_features.insert(Feature::threshold_average);
             lqd_.emplace(settings.shape.ports(), settings.shape.capacity, settings.rules, settings.scale,
-                         settings.features);
+                         virtual_features);
         }
     }
 

@@ -230,15 +230,14 @@ def replay_of(
     scorer : answers in the place of predictions, from what the switch of the replay shows it
     """
     queues = queues_of(run)
-    observed = [feature.name for feature in FEATURES] if features is True else list(features or ())
     replay = Replay(
         native_policy(policy),
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
-        cell_bytes=0 if scorer is None and not observed and policy not in TAKE_RULES else run.cell_bytes,
+        cell_bytes=0 if scorer is None and not features and policy not in TAKE_RULES else run.cell_bytes,
         voqs=voqs_of(run),
         pauses=None if run.lossless is None else _native_pauses(run.lossless),
-        observed=observed,
+        features=features,
         scorer=scorer,
         seed=run.seed,
         average_shift=run.average_shift,

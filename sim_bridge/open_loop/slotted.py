@@ -161,7 +161,7 @@ def labelled(
     ports: int,
     buffer: int,
     rules: Rules = DEFAULT_RULES,
-    features: bool = False,
+    features: bool | Sequence[str] = False,
     *,
     seed: int = 0,
     parameters: SlotParameters | None = None,
@@ -178,7 +178,7 @@ def labelled(
     batches : one sequence in order
     ports, buffer : the switch: its ports, and its shared buffer in packets
     rules : how LQD chooses its victim
-    features : also compute features
+    features : also compute all features, or those of these names; columns of others are 0
     seed : of random victims
     parameters : of the queues of a port
     cell_bytes, average_shift : arithmetic of the features, as of a dataset of these packets
@@ -210,7 +210,7 @@ def compare(
     rules: Rules = DEFAULT_RULES,
     parameters: SlotParameters | None = None,
     seed: int = 0,
-    features: bool = False,
+    features: bool | Sequence[str] = False,
     cell_bytes: int = CELL_BYTES,
     average_shift: int = AVERAGE_SHIFT,
     own_queues: bool = True,
@@ -230,7 +230,7 @@ def compare(
         Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
     predictions : what policies are told that ask, and what eta and the counts judge. Sees every batch with its labels
     parameters : of policies
-    features : give `predictions` batches with features
+    features : give `predictions` batches with all features, or those of these names; columns of others are 0
     own_queues : real features are of LQD's own queues; else of those of a Credence that is told the true labels
     optimum : bool
         Also compute the most that any policy could transmit; holds the whole sequence, 12 bytes per packet and more.
@@ -248,8 +248,8 @@ def compare(
     # Credence that is told the labels runs already.
     truth = predictions is perfect and (decider is None or decider.scorer is None)
     shadow_is_credence = truth and beside.runs.pop("credence", None) is not None
-    shadowed = features and not own_queues
-    shadow = switch.run("credence", labels=shadowed, features=shadowed, **_in_slots(**observed))
+    shadowed = bool(features) and not own_queues
+    shadow = switch.run("credence", labels=shadowed, features=features if shadowed else False, **_in_slots(**observed))
     whole = asked = Agreement()
     arrivals = lqd_drops = 0
     sequence: list[Slotted] = []

@@ -166,7 +166,9 @@ def test_mlflow_refuses_a_model_that_was_altered(
         file.write_text(text)
 
 
-def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Trained) -> None:
+def test_the_alias_moves_to_a_new_version(
+    run: object, uri: str, trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = paper_forest(trees=1, depth=2)
     runs = []
     for _ in range(2):
@@ -190,6 +192,10 @@ def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Traine
     assert again.sentence() == "models:/foretail-moving@best is version 1 now, as before"
     assert moved.sentence() == "models:/foretail-moving@best is version 2 now; before: version 1"
     assert [(one.version, one.aliases) for one in versions_of(runs, uri)] == [("2", ()), ("1", ("best",))]
+    by_sql = versions_of(runs, uri)
+    with monkeypatch.context() as patched:
+        patched.setattr("foretail.models.mlflow.registry.answered", lambda *question: None)
+        assert versions_of(runs, uri) == by_sql, "as MLflow itself answers"
     assert load_ensemble("models:/foretail-moving@best", uri) == other.ensemble
     assert load_ensemble("models:/foretail-drop@candidate", uri) == trained.ensemble
 

@@ -375,7 +375,7 @@ def test_the_student_stands_beside_its_teacher(network_run: TrainResult, distill
 
 
 def test_the_student_is_kept_and_tracked_once(
-    distilling: Path, network_run: TrainResult, distilled: DistillResult
+    distilling: Path, network_run: TrainResult, distilled: DistillResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert Ensemble.load(distilling / "student" / "ensemble.json") == distilled.ensemble
     assert len(distilled.ensemble.trees) == 3
@@ -399,6 +399,10 @@ def test_the_student_is_kept_and_tracked_once(
     given = lineage(distilled.ensemble.sha256, tracked["uri"])  # of the student, and of its teacher
     assert given.runs == (tracked["run_id"],)
     assert {dataset.context for dataset in given.datasets} == set(splits.SIDES)
+    with monkeypatch.context() as patched:  # as MLflow itself answers
+        patched.setattr("foretail.models.mlflow.registry.answered", lambda *question: None)
+        by_mlflow = lineage(distilled.ensemble.sha256, tracked["uri"])
+    assert (given.runs, set(given.datasets)) == (by_mlflow.runs, set(by_mlflow.datasets))
     config = distill_config(distilling)
     registered = load_model("models:/foretail-drop@candidate", config.tracking, Store(config.store_dir))
     assert registered == distilled.ensemble

@@ -213,10 +213,15 @@ def cuts_of(data: st.DataObject, case: SlottedArrivals) -> list[tuple[int, int]]
 
 
 @settings(max_examples=draws(150))
-@given(data=st.data(), case=slotted_arrivals(max_ports=6, max_buffer=30), rules=any_rules, features=st.booleans())
+@given(
+    data=st.data(),
+    case=slotted_arrivals(max_ports=6, max_buffer=30),
+    rules=any_rules,
+    features=st.booleans() | st.sets(st.sampled_from(COLUMNS)).map(sorted),
+)
 @pytest.mark.parametrize("policy", [*OF_ARRIVALS, "priorities"])
 def test_batches_are_one_run_but_for_fates_that_come_later(
-    policy: str, data: st.DataObject, case: SlottedArrivals, rules: Rules, features: bool
+    policy: str, data: st.DataObject, case: SlottedArrivals, rules: Rules, features: bool | list[str]
 ) -> None:
     chosen = (
         Settings((0.5, 2.0), rtt=7, low_pass=10, priorities=2)
@@ -239,7 +244,13 @@ def test_batches_are_one_run_but_for_fates_that_come_later(
         assert part["outcome"].tolist() == [0 if slow.removed_at.get(i, i) >= end else slow.outcome[i] for i in rows]
         assert part["asked"].tolist() == slow.asked[first_row:end]
         assert part["exposed"].tolist() == slow.exposed[first_row:end]
-        assert not features or part["features"].tolist() == slow.features[first_row:end]
+        if features:  # what is not wanted is 0
+            wanted = [isinstance(features, bool) or name in features for name in COLUMNS]
+            expected = [
+                [value * is_wanted for value, is_wanted in zip(row, wanted, strict=True)]
+                for row in slow.features[first_row:end]
+            ]
+            assert part["features"].tolist() == expected
         labels += part["lqd_drop"].tolist()
         late = part["late_drops"].tolist()
         assert len(set(late)) == len(late)
