@@ -68,6 +68,7 @@ _TINY: dict[str, Any] = {
         "mark_probability": 0.01,
         "rc3": {"edges": []},
         "powertcp": {"gamma": 0.9, "expected_flows": 100.0},
+        "hpcc": {"utilisation": 0.95, "most_increases": 5, "expected_flows": 100.0},
         "timely": {
             "low_rtt_ns": 50_000,
             "high_rtt_ns": 500_000,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Congestion marks of switches, and congestion controls that set rates, in plain C++ for ns-3 and the native network:
-// PowerTCP, TIMELY and DCQCN, and the telemetry that they read.
+// PowerTCP, HPCC, TIMELY and DCQCN, and the telemetry that they read.
 #pragma once
 
 #include <cmath>
@@ -74,6 +74,10 @@ struct Path {
 class Telemetry {
 public:
     void append(const Hop& hop) { hops_.at(count_++) = hop; }
+    void copy(std::span<const Hop> hops) {
+        clear();
+        for (const Hop& hop : hops) append(hop);
+    }
     void clear() { count_ = 0; }
     [[nodiscard]] std::span<const Hop> hops() const { return {hops_.data(), count_}; }
 
@@ -220,8 +224,7 @@ public:
             smooth_largest(ack.hops);
             update(old_window_bytes_);
         }
-        last_.clear();
-        for (const Hop& hop : ack.hops) last_.append(hop);
+        last_.copy(ack.hops);
         if (ack.round_over) old_window_bytes_ = window_bytes();
     }
 
@@ -248,6 +251,67 @@ private:
 
     Telemetry last_;  ///< of the acknowledgement before
     double old_window_bytes_;
+};
+
+/// HPCC (Li et al., SIGCOMM 2019, Algorithm 1): from in-band telemetry of every hop, the window with which the link
+/// that is fullest is a little below full.
+class Hpcc {
+public:
+    static constexpr const char* name = "hpcc";
+    Hpcc(const HpccSettings& settings, const Path& path)
+        : settings_(settings),
+          path_(path),
+          increase_bytes_(path.base_rtt_ns * path.bytes_per_ns * (1 - settings.utilisation) / settings.expected_flows),
+          window_bytes_(path.clamped(path.initial_window_bytes)),
+          old_window_bytes_(window_bytes_) {}
+
+    [[nodiscard]] double window_bytes() const { return window_bytes_; }
+    [[nodiscard]] double bytes_per_ns() const { return window_bytes_ / path_.base_rtt_ns; }
+
+    void acknowledge(const Acknowledgement& ack) {
+        if (ack.hops.empty()) return;
+        if (last_.hops().size() == ack.hops.size()) {
+            measure(ack.hops);
+            update(ack.round_over);
+        }
+        last_.copy(ack.hops);
+    }
+
+private:
+    /// The bytes in flight over a link, relative to those that fill it in a base round trip; the largest counts.
+    void measure(std::span<const Hop> hops) {
+        double largest = 0, interval = 0;
+        for (std::size_t i = 0; i < hops.size(); ++i) {
+            const Hop &now = hops[i], &last = last_.hops()[i];
+            const auto time = static_cast<double>(now.time_ns - last.time_ns);
+            if (time <= 0) continue;
+            const auto queue = static_cast<double>(std::min(now.queue_bytes, last.queue_bytes));
+            const auto sent = static_cast<double>(now.sent_bytes - last.sent_bytes);
+            const double in_flight = (queue / path_.base_rtt_ns + sent / time) / now.bytes_per_ns;
+            if (in_flight > largest) {
+                largest = in_flight;
+                interval = time;
+            }
+        }
+        const double weight = std::min(interval, path_.base_rtt_ns) / path_.base_rtt_ns;
+        utilisation_ += weight * (largest - utilisation_);
+    }
+    void update(bool round_over) {
+        const bool scales = utilisation_ >= settings_.utilisation || increases_ >= settings_.most_increases;
+        const double factor = scales ? settings_.utilisation / utilisation_ : 1;
+        window_bytes_ = path_.clamped(factor * old_window_bytes_ + increase_bytes_);
+        if (!round_over) return;
+        increases_ = scales ? 0 : increases_ + 1;
+        old_window_bytes_ = window_bytes_;
+    }
+
+    HpccSettings settings_;
+    Path path_;
+    double increase_bytes_, window_bytes_;
+    double old_window_bytes_;  ///< at the end of the last round
+    double utilisation_ = 1;
+    std::int64_t increases_ = 0;  ///< rounds in a row that only added
+    Telemetry last_;              ///< of the acknowledgement before
 };
 
 /// The sender of DCQCN (Zhu et al., SIGCOMM 2015): a rate that falls at notifications of congestion, and rises again
@@ -348,10 +412,12 @@ class PacedSender {
 public:
     /// Whether a transport has such senders.
     static bool has(std::string_view transport) {
-        return transport == ThetaPowerTcp::name || transport == Timely::name || transport == PowerTcp::name;
+        return transport == ThetaPowerTcp::name || transport == Timely::name || reads_telemetry(transport);
     }
     /// Whether its law reads telemetry.
-    static bool reads_telemetry(std::string_view transport) { return transport == PowerTcp::name; }
+    static bool reads_telemetry(std::string_view transport) {
+        return transport == PowerTcp::name || transport == Hpcc::name;
+    }
     static std::uint64_t largest_pacing_bps(const Settings& s) { return bits_per_second(path_of(s, 0).bytes_per_ns); }
 
     /// That of a flow, with a law.
@@ -384,11 +450,12 @@ public:
     }
 
 private:
-    using Law = std::variant<ThetaPowerTcp, Timely, PowerTcp>;
+    using Law = std::variant<ThetaPowerTcp, Timely, PowerTcp, Hpcc>;
 
     static Law law_of(const Transport& transport, const Path& path) {
         if (transport.law() == Timely::name) return Timely(transport.timely, path);
         if (transport.law() == PowerTcp::name) return PowerTcp(transport.powertcp, path);
+        if (transport.law() == Hpcc::name) return Hpcc(transport.hpcc, path);
         return ThetaPowerTcp(transport.powertcp, path);
     }
     static std::uint64_t bits_per_second(double bytes_per_ns) { return static_cast<std::uint64_t>(bytes_per_ns * 8e9); }

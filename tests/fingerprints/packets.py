@@ -51,7 +51,7 @@ def policies(place: Place) -> Iterator[Fingerprint]:
 
 
 def transports(place: Place) -> Iterator[Fingerprint]:
-    for transport in ("cubic", "newreno", "theta_powertcp", "timely", "powertcp"):
+    for transport in ("cubic", "newreno", "theta_powertcp", "timely", "powertcp", "hpcc"):
         for policy in ("lqd", "dt"):
             yield from seen(
                 place,

@@ -13,7 +13,7 @@ LONGEST_RTO_NS = 60 * 10**9
 
 LOSS_BASED = ("cubic", "newreno")
 
-LAWS = ("theta_powertcp", "timely", "powertcp")
+LAWS = ("theta_powertcp", "timely", "powertcp", "hpcc")
 
 RDMA = ("roce", "irn")
 """RDMA transports; only the native network has their senders."""
@@ -32,6 +32,21 @@ class PowerTcp:
     gamma: float = setting(0.9, "Weight of the new window in the moving average.", above=0, at_most=1)
     expected_flows: float = setting(
         100.0, "N: a flow adds 1 / N of a server's bandwidth-delay product per round trip.", at_least=1
+    )
+
+
+@dataclass
+class Hpcc:
+    """HPCC (Li et al., SIGCOMM 2019, section 3), whose defaults are the paper's."""
+
+    utilisation: float = setting(0.95, "Eta: the utilisation of the fullest link that is sought.", above=0, at_most=1)
+    most_increases: int = setting(
+        5, "MaxStage: round trips in a row that only add to the window.", at_least=0, at_most=1_000
+    )
+    expected_flows: float = setting(
+        100.0,
+        "N: a flow adds (1 - eta) / N of a server's bandwidth-delay product per round trip; the paper varies it.",
+        at_least=1,
     )
 
 
@@ -213,6 +228,7 @@ class Transport:
     )
     rc3: Rc3 = part(Rc3, "RC3, a second loop of TCP senders in the native network.")
     powertcp: PowerTcp = part(PowerTcp, "Parameters of powertcp and theta_powertcp.")
+    hpcc: Hpcc = part(Hpcc, "Parameters of hpcc.")
     timely: Timely = part(Timely, "Parameters of timely.")
     dcqcn: Dcqcn = part(Dcqcn, "Parameters of dcqcn, a congestion control of roce and irn.")
     rdma: Rdma = part(Rdma, "Parameters of roce and irn.")

@@ -76,8 +76,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array<std::string_view, 3> peer_names = {"next_leaf", "other_leaves", "other_servers"};
-constexpr std::array<std::string_view, 8> transport_names = {"dctcp",  "cubic",    "newreno", "theta_powertcp",
-                                                             "timely", "powertcp", roce,      irn};
+constexpr std::array<std::string_view, 9> transport_names = {
+    "dctcp", "cubic", "newreno", "theta_powertcp", "timely", "powertcp", "hpcc", roce, irn};
 constexpr std::array<std::string_view, 2> recovery_names = {"ns3", "linux"};
 constexpr std::array<std::string_view, 7> balancing_names = {"ecmp",   "spray",      "uss",     "rss",
                                                              "sirona", "flowbender", "ethereal"};
@@ -85,7 +85,7 @@ constexpr std::array<std::string_view, 5> metric_names = {"mean", "max", "ewma",
 constexpr double full_packet_bytes = 1500;  // what Credence's artifact takes off the largest threshold at a time
 constexpr std::span of_ns3 = std::span(transport_names).first<3>();
 constexpr std::array<std::string_view, 4> background_names = {"cubic", "newreno", roce, irn};
-constexpr std::array<std::string_view, 4> rdma_controls = {"theta_powertcp", "timely", "powertcp", dcqcn};
+constexpr std::array<std::string_view, 5> rdma_controls = {"theta_powertcp", "timely", "powertcp", "hpcc", dcqcn};
 
 /// The columns of `messages`, one entry per message in each.
 std::vector<Message> read_messages(const Group& group, const Topology& topology, std::int64_t longest) {
@@ -181,6 +181,12 @@ PowerTcpSettings read_powertcp(const Group& group) {
     return out;
 }
 
+HpccSettings read_hpcc(const Group& group) {
+    HpccSettings out;
+    FORETAIL_READ(utilisation, most_increases, expected_flows)
+    return out;
+}
+
 TimelySettings read_timely(const Group& group) {
     TimelySettings out;
     FORETAIL_READ(low_rtt_ns, high_rtt_ns, increase_bps, decrease, gradient_weight)
@@ -212,6 +218,7 @@ Transport read_transport(const Group& group) {
     out.reordering_window_ns = group.get_or<std::int64_t>("reordering_window_ns", -1);
     out.rc3_edges = group.group("rc3", [](const Group& rc3) { return rc3.get<std::vector<std::int64_t>>("edges"); });
     out.powertcp = group.group("powertcp", read_powertcp);
+    out.hpcc = group.group("hpcc", read_hpcc);
     out.timely = group.group("timely", read_timely);
     out.dcqcn = group.group("dcqcn", read_dcqcn);
     out.rdma = group.group("rdma", read_rdma);

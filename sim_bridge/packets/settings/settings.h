@@ -100,6 +100,12 @@ struct PowerTcpSettings {
     double expected_flows = 100;  ///< N: every flow adds HostBw tau / N per round trip
 };
 
+struct HpccSettings {
+    double utilisation = 0.95;        ///< eta, of the fullest link
+    std::int64_t most_increases = 5;  ///< maxStage, rounds in a row that only add
+    double expected_flows = 100;      ///< N: each adds 1 / N of the rest of the link per round trip
+};
+
 struct DcqcnSettings {
     std::int64_t cnp_interval_ns = 50'000;       ///< least time between two notifications of a receiver
     double gain = 1.0 / 256;                     ///< g, of a notification in alpha
@@ -153,6 +159,7 @@ struct Transport {
     double mark_probability = 0;          ///< just below `mark_full_bytes`
     std::vector<std::int64_t> rc3_edges;  ///< segments from a flow's end up to which priorities go; none: no RC3
     PowerTcpSettings powertcp;
+    HpccSettings hpcc;
     TimelySettings timely;
     DcqcnSettings dcqcn;
     RdmaSettings rdma;

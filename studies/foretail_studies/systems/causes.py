@@ -44,6 +44,12 @@ CAUSES = (
         "Neither this source nor that of TIMELY prints alpha, the weight of the newest difference of round trips",
     ),
     Cause(
+        "powertcp",
+        ("short p99.9 at 60 % load, theta-PowerTCP against HPCC",),
+        UNKNOWN_SETTING,
+        "The settings of HPCC are not printed",
+    ),
+    Cause(
         "irn",
         _each("none: {}, IRN against IRN with PFC", "mean slowdown", "mean FCT, us", "p99 FCT, us"),
         SCALE,

@@ -226,8 +226,16 @@ def _changes(settings: SweepSettings, claims: Sequence[Claim], seed: int, so_far
 ABM = SweepClaims("abm").system("ABM", "Addanki's thesis", "section 4.4")
 POWERTCP = SweepClaims(
     "powertcp",
-    # 0.03 to 0.875 were tried
-    changed=(Changed("alpha of 0.03", "short*TIMELY", ("scenario.transport.timely.gradient_weight=0.03",)),),
+    changed=(
+        # 0.03 to 0.875 were tried
+        Changed("alpha of 0.03", "short*TIMELY", ("scenario.transport.timely.gradient_weight=0.03",)),
+        # 1 to 100 flows, and 0 and 5 increases, were tried
+        Changed(
+            "HPCC that always scales",
+            "*HPCC",
+            ("scenario.transport.hpcc.expected_flows=10", "scenario.transport.hpcc.most_increases=0"),
+        ),
+    ),
 ).system("PowerTCP", "Addanki's thesis", "section 2.4")
 TIMELY = SweepClaims("timely").system("TIMELY", "Mittal's thesis", "Table 3.1")
 REVERIE = SweepClaims(

@@ -150,11 +150,11 @@ CROSSED: list[Changes] = [
     ),
 ]
 VERDICTS = (
-    "x.xx.xxxxxx.xxx.x.x.x.x.xxx.......x..x..xxxxxxxxxxxxxxxx.xxx"
-    "xxxxx.xxxxxxxxxxxxxxxx...x...x...x...x...x...xxxxx...x...x.."
-    ".x...x...x...x..xx...x....xxxx.x.xxx.xxxxxx.xxxxxx..xxxxx.xx"
-    "xxxx.xxxxxx.x.x.xx............x.x.x.x.x.x.xxxxxxxx.......xxx"
-    ".xxxxxxx....xxxxxxxxxxxxxxxxxxxxxx.xxx.xx."
+    "x.xx.xxxxxx.xxx.x.x.x.x.xxx.......x..x..xxxxxxxxxxxxxxxxxxx.xxxx"
+    "xxxx.xxxxxxxxxxxxxxxx...x...x...x...x...x...xxxxx...x...x...x..."
+    "x...x...x..xx...x....xxxx.x.xxx.xxxxxx.xxxxxx..xxxxx.xxxxxx.xxxx"
+    "xx.x.x.xx............x.x.x.x.x.x.xxxxxxxx.......xxx.xxxxxxx....x"
+    "xxxxxxxxxxxxxxxxxxxxx.xxx.xx."
 )
 """Of the cases above, in order: ``x`` is refused."""
 

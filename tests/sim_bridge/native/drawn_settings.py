@@ -88,7 +88,7 @@ def _traffic(rng: random.Random) -> dict[str, Any]:
 
 
 def _transport(rng: random.Random, name: str | None) -> dict[str, Any]:
-    name = rng.choice([*TCP, "powertcp", "theta_powertcp", "timely"]) if name is None else name
+    name = rng.choice([*TCP, "powertcp", "theta_powertcp", "timely", "hpcc"]) if name is None else name
     marks = name == "dctcp" or rng.random() < 0.5
     mixed = name == "dctcp" and rng.random() < 0.25
     return {
@@ -187,7 +187,7 @@ def _senders_of_rdma(rng: random.Random) -> dict[str, Any]:
     return {
         "transport__name": name,
         "transport__background_name": None if alone else rng.choice([one for one in beside if one != "dctcp"]),
-        "transport__rdma__control": rng.choice([None, None, "timely", "theta_powertcp", "powertcp", "dcqcn"]),
+        "transport__rdma__control": rng.choice([None, None, "timely", "theta_powertcp", "powertcp", "hpcc", "dcqcn"]),
         "transport__rdma__window_segments": rng.choice([0, 0, 16]),
         "transport__mark_bytes": rng.choice([5000, 14_400, 100_000]),
     }

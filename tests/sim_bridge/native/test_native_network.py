@@ -93,7 +93,7 @@ HEAVY: dict[str, Any] = {
         *(pytest.param("cubic", policy, marks=pytest.mark.nightly) for policy in ("lqd", "cs", "abm")),
         *(
             pytest.param(transport, "dt", marks=pytest.mark.nightly)
-            for transport in ("dctcp", "newreno", "theta_powertcp", "timely", "powertcp")
+            for transport in ("dctcp", "newreno", "theta_powertcp", "timely", "powertcp", "hpcc")
         ),
     ],
 )

@@ -23,7 +23,7 @@ from tests.scenarios import MILLISECOND, settings
 AHEAD_NS = 1_500_000
 NO_LIMIT_NS = 2**60
 SERVERS = 8
-TRANSPORTS = ("dctcp", "cubic", "newreno", "theta_powertcp", "timely", "powertcp")
+TRANSPORTS = ("dctcp", "cubic", "newreno", "theta_powertcp", "timely", "powertcp", "hpcc")
 
 
 def only(messages: Sequence[Message], **changes: Any) -> dict[str, Any]:

@@ -157,5 +157,6 @@ int main(int argc, char** argv) {
     if (law == Timely::name) run<Timely>(TimelySettings(), link, rounds, queue, windows);
     if (law == ThetaPowerTcp::name) run<ThetaPowerTcp>(power, link, rounds, queue, windows);
     if (law == PowerTcp::name) run<PowerTcp>(power, link, rounds, queue, windows);
+    if (law == Hpcc::name) run<Hpcc>(HpccSettings(), link, rounds, queue, windows);
     return 0;
 }

@@ -65,6 +65,15 @@ def test_power_settles_at_its_equilibrium(
     assert np.ptp(windows[settled]) < 0.01
 
 
+@pytest.mark.parametrize(("queue", "window"), POWER_STATES)
+def test_hpcc_settles_a_little_below_a_full_link(simulated: Simulated, queue: float, window: float) -> None:
+    """A window of 0.95 bandwidth-delay products and the 0.0005 that a flow adds, and no queue."""
+    time, queues, windows = simulated("hpcc", 300, queue, window).T
+    settled = time > 200
+    assert windows[settled].mean() == pytest.approx(0.9505, abs=0.004)
+    assert queues[settled].mean() < 0.004
+
+
 def test_theta_powertcp_only_adds_while_the_link_is_idle(simulated: Simulated) -> None:
     time, queues, windows = simulated("theta_powertcp", 40, 0.0, 0.25).T
     assert np.all(queues == 0)
@@ -101,12 +110,13 @@ def test_windows_become_fair(simulated: Simulated, law: str) -> None:
     assert windows[-1].sum() == pytest.approx(1.01, abs=0.01)
 
 
-PACED = ["theta_powertcp", "timely", "powertcp"]
+PACED = ["theta_powertcp", "timely", "powertcp", "hpcc"]
 
 
 # Two flows and an incast of 16, against the time that their bytes take: after its first cut theta-PowerTCP only adds,
-# and so does TIMELY, whose rates the steep first gradient cuts to almost nothing (thesis, section 2.3.2).
-LATE = {"theta_powertcp": (1.15, 1.1), "timely": (2.7, 2.1), "powertcp": (1.1, 1.15)}
+# and so does TIMELY, whose rates the steep first gradient cuts to almost nothing (thesis, section 2.3.2). HPCC leaves a
+# twentieth of the link.
+LATE = {"theta_powertcp": (1.15, 1.1), "timely": (2.7, 2.1), "powertcp": (1.1, 1.15), "hpcc": (1.13, 1.18)}
 BASE_RTT_US, BDP_BYTES = 27, 27e3 * 10 / 8
 
 
@@ -170,7 +180,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Query]:
 @pytest.mark.parametrize("name", PACED)
 def test_a_flow_alone_fills_its_link(ask: Callable[..., Query], name: str) -> None:
     query = ask(name, 1, 4_000_000)
-    assert query.last_us < 1.01 * query.ideal_us
+    assert query.last_us < (1.02 / 0.95 if name == "hpcc" else 1.01) * query.ideal_us  # eta
     assert query.queue_bytes.max() < 2 * 1440
 
 
@@ -188,7 +198,8 @@ def test_a_slow_link_inside_the_network_is_filled_with_a_short_queue(ask: Callab
 def test_two_flows_share_their_link(ask: Callable[..., Query], name: str) -> None:
     query = ask(name, 2, 2_000_000)
     assert query.last_us < LATE[name][0] * query.ideal_us
-    assert query.flows["fct_ns"].min() > 0.9 * query.flows["fct_ns"].max()
+    least = 0.8 if name == "hpcc" else 0.9  # with N = 100 its windows meet slowly
+    assert query.flows["fct_ns"].min() > least * query.flows["fct_ns"].max()
     assert query.queue_bytes.max() > 0.8 * BDP_BYTES  # both start at line rate
     assert query.mean_queue_bytes(since_us=10 * BASE_RTT_US) < 0.1 * BDP_BYTES
 
