@@ -330,21 +330,26 @@ struct EveryFeature {
 };
 
 /// A FeatureScale that a compiler knows, for shifts by constants.
-template <int of_cells, int of_ticks>
+template <int of_units, int of_ticks>
 struct ConstantScale {
-    static constexpr int tick_shift = of_ticks;
-    [[nodiscard]] static constexpr std::int64_t cells(Bytes length) { return length >> of_cells; }
+    static constexpr int tick_shift = of_ticks, cell_shift = 8;
+    [[nodiscard]] static constexpr std::int64_t cells(Bytes length) { return length << of_units >> cell_shift; }
+    [[nodiscard]] static bool is(const FeatureScale& scale) {
+        return scale.cell_shift == cell_shift && scale.unit_shift == of_units && scale.tick_shift == of_ticks;
+    }
 };
 
 /// Calls `work` with the features and their scale, as types where a compiler makes the most of them: every feature, in
-/// slots with packets of one cell or in the units of networks.
+/// the usual cells of 256 bytes, in slots or in the units of networks.
 template <class Work>
 [[gnu::always_inline]] inline void with_wanted(FeatureSet wanted, const FeatureScale& scale, Work&& work) {
+    using Slots = ConstantScale<10, 0>;
+    using Networks = ConstantScale<0, 10>;
     const bool every = FeatureSet::all().within(wanted);
-    if (every && scale.cell_shift == scale.unit_shift && scale.tick_shift == 0)
-        work(EveryFeature{}, ConstantScale<0, 0>{});
-    else if (every && scale.cell_shift == 8 && scale.unit_shift == 0 && scale.tick_shift == 10)
-        work(EveryFeature{}, ConstantScale<8, 10>{});
+    if (every && Slots::is(scale))
+        work(EveryFeature{}, Slots{});
+    else if (every && Networks::is(scale))
+        work(EveryFeature{}, Networks{});
     else
         work(wanted, scale);
 }
