@@ -15,8 +15,6 @@ from statistics import fmean
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.emulation import ON_LOSSES, Emulation
@@ -25,12 +23,11 @@ from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.network.racks import MOST_HOSTS, MOST_VOQ_PACKETS, SHARED_POLICIES, RackTraffic
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
-from foretail.models.scoring.figure_style import panels, styled, with_legend
 from foretail.pipelines.data.collecting import SharedVoqs, circuit_schedule, rack_document
 from foretail.pipelines.data.emulation import Emulator
 from foretail.pipelines.data.simulation import Ns3, reporting
 from foretail.pipelines.evaluating import asked_predictor
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.points import Report, run_jobs
 from foretail.pipelines.runs.result import Table
@@ -157,77 +154,6 @@ class VoqSettings(ExperimentSettings, RackTraffic):
             raise ForetailError("ns3_prefix names an ns-3, which nothing here uses: leave it out")
 
 
-METRICS = {"utilisation_percent": "use of the circuit, %", "p50_us": "median latency, us", "p99_us": "p99 latency, us"}
-
-
-@styled
-def draw_voqs(rows: pd.DataFrame, published_by: str) -> Figure:
-    """A row of panels for static capacities and one for resized VOQs, a panel per metric.
-
-    Parameters
-    ----------
-    rows : one per run, with ``voq_packets``, ``ahead_ns`` (missing for a static one), ``valid``, the metrics, and each
-        as ``published_METRIC``, with ns-3 also as ``ns3_METRIC``
-    published_by : whose the published figures are; empty when there are none
-    """
-    figure, grid = panels(len(METRICS), 2, inches=(3.3 * len(METRICS), 6.0))
-    is_static = rows["ahead_ns"].isna()
-    for line, group, by, label in (
-        (grid[: len(METRICS)], rows[is_static], "voq_packets", "capacity, packets"),
-        (grid[len(METRICS) :], rows[~is_static], "ahead_ns", "grows before, us"),
-    ):
-        x = group[by].astype(float) / (1 if by == "voq_packets" else 1000)
-        for axes, (metric, title) in zip(line, METRICS.items(), strict=True):
-            _draw(axes, x, group, metric, published_by.split(":")[0])
-            if by == "voq_packets":
-                axes.set_xscale("log", base=2)
-            axes.set(xlabel=label, ylabel=title)
-            axes.set_ylim(0, 1.08 * axes.dataLim.ymax)
-    return with_legend(figure, grid[0], "upper center", ncols=3)
-
-
-@styled
-def draw_sharing(rows: pd.DataFrame) -> Figure:
-    """A bar per run with a mark for ns-3's, in the order of the rows; a panel per metric.
-
-    `rows` are those of :func:`draw_voqs`, with ``run``.
-    """
-    inches = (3.3 * len(METRICS) + 0.8, 0.35 * len(rows) + 1.2)
-    figure, row = panels(len(METRICS), inches=inches, grid="x", sharey=True)
-    colours = ["C0" if valid else "white" for valid in rows["valid"]]
-    for axes, (metric, title) in zip(row, METRICS.items(), strict=True):
-        axes.barh(rows["run"].str.replace("_", " "), rows[metric], color=colours, edgecolor="C0")
-        if f"ns3_{metric}" in rows:
-            axes.plot(rows[f"ns3_{metric}"], range(len(rows)), "|", color="C2", markersize=12, label="ns-3's TCP")
-        axes.set_xlabel(title)
-    row[0].invert_yaxis()
-    return with_legend(figure, row[0], "upper center")
-
-
-def _draw(axes: Axes, x: pd.Series[float], group: pd.DataFrame, metric: str, published_by: str) -> None:
-    axes.plot(x, group[metric], "o-", label="Linux's TCP", color="C0")
-    for valid, chosen in group.groupby("valid"):
-        fill: dict[str, Any] = (
-            {"markerfacecolor": "C0"} if valid else {"markerfacecolor": "white", "label": "a run that is not valid"}
-        )
-        axes.plot(x[chosen.index], chosen[metric], "o", color="C0", **fill)
-    published = group[f"published_{metric}"].astype(float)
-    if published.notna().any():
-        axes.plot(x, published, "--s", label=published_by, color="C1")
-    if f"ns3_{metric}" in group:
-        axes.plot(x, group[f"ns3_{metric}"], ":^", label="ns-3's TCP", color="C2")
-
-
-SHARED_CAPTION = (
-    "Use of the circuits, and latency of data packets to the rack where it is worst, by what may wait in the VOQs. "
-    "Hollow: late, so worth nothing."
-)
-CAPTION = (
-    "Use of the circuit, and latency of data packets, by the capacity of the VOQ and by how long before its circuit it "
-    "grows. Solid: Linux's TCP; dashed: published; dotted: ns-3's TCP. Hollow: late, so worth nothing."
-)
-
-
 @dataclass(frozen=True)
 class VoqCase:
     """One run."""
@@ -319,14 +245,10 @@ def show(settings: VoqSettings, run: Run) -> Shown:
                 f"{one.case.name} is invalid: {one.why_invalid}; give the machine less to do, or raise emulation.factor"
             )
     rows = pd.DataFrame([_row(one, settings.published) for one in runs])
-    if settings.policies:
-        drawn = Drawn(draw_sharing(rows), SHARED_CAPTION, rows)
-    else:
-        drawn = Drawn(draw_voqs(rows, settings.published_by), CAPTION, rows)
     return Shown(
         rows,
         _tables(rows, runs, settings, schedule),
-        {"": drawn},
+        frames={f"{settings.experiment}.csv": rows},
         verdict=_conclusion(runs, settings),
         details={"emulation": asdict(settings.emulation), "period_slots": schedule.period},
     )

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
@@ -34,12 +33,11 @@ from foretail.models.drop.forest import RandomForest
 from foretail.models.mlflow.registry import alias_holder
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE
-from foretail.models.scoring.figure_style import panels, styled, with_legend
 from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.data.simulation import KeepsRuns
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import decider_if_any
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.runs.points import Point, measure_points
@@ -261,24 +259,8 @@ def leakage(
     return leaks
 
 
-@styled
-def draw_by_trees(rows: pd.DataFrame, scores: Sequence[str], by: str) -> Figure:
-    """Scores by number of trees: a panel per score, a line per value of the column `by`."""
-    figure, row = panels(len(scores), inches=(3 * len(scores) + 1, 3), sharex=True)
-    counts = sorted(set(rows["trees"]))
-    for axes, score in zip(row, scores, strict=True):
-        for value, line in rows.groupby(by, sort=False):
-            axes.plot(line["trees"], line[score], marker="o", label=str(value))
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(counts, labels=[str(count) for count in counts])
-        axes.set(title=score, xlabel="trees")
-    return with_legend(figure, row[0], title=by)
-
-
 METRIC = "slowdown.incast.p95"
 F1, RECOVERED, INCAST = "F1 of the asked region", "recovered loss R", "incast p95 of Credence over LQD"
-LIMITS = {F1: (0.0, 1.0), RECOVERED: (-1.0, 1.0), SENT: (95.0, 100.0), INCAST: (0.9, 1.1)}
-"""Limits of the colours; differences that do not matter look alike."""
 Matrix = Mapping[tuple[str, str], float | None]
 
 
@@ -330,28 +312,6 @@ class ShiftMatrix:
             for title, matrix in self.matrices().items()
         ]
 
-    @styled
-    def draw(self) -> Figure:
-        """A heat map per matrix."""
-        matrices = self.matrices()
-        size = len(self.conditions)
-        figure, row = panels(len(matrices), inches=((1.6 + 0.75 * size) * len(matrices), 1.3 + 0.6 * size), grid="")
-        for axes, (title, matrix) in zip(row, matrices.items(), strict=True):
-            values = np.array(
-                [[matrix[one, other] for other in self.conditions] for one in self.conditions], np.float64
-            )
-            low, high = LIMITS[title]
-            image = axes.imshow(values, cmap="viridis", vmin=low, vmax=high)
-            middle = (low + high) / 2
-            for (row, column), value in np.ndenumerate(values):
-                color = "white" if value < middle else "black"
-                axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize="small")
-            axes.set_xticks(range(size), self.conditions, rotation=45, ha="right")
-            axes.set_yticks(range(size), self.conditions)
-            axes.set(title=title, xlabel="tested on", ylabel="trained on")
-            figure.colorbar(image, ax=axes, shrink=0.8, extend="both" if title != F1 else "neither")
-        return figure
-
 
 def shift_matrix(
     conditions: Sequence[str],
@@ -377,7 +337,6 @@ def _ratio(flows: FlowsResult) -> float | None:
     return credence / lqd if credence is not None and lqd else None
 
 
-CAPTION = "F1 by the number of trees, a line per depth."
 SCORES = ("precision", "recall", "f1", "average_precision")
 
 
@@ -402,7 +361,7 @@ def show(settings: ForestSizeSettings, run: Run) -> Shown:
     frame = pd.DataFrame(rows)
     columns = {name: name.replace("_", " ") for name in ("trees", "depth", *SCORES)}
     table = Table.of_frame("Forests by their size, on the test runs", frame, columns, "scores where Credence asks")
-    return Shown(frame, [table], {"": Drawn(draw_by_trees(frame, ["f1"], "depth"), CAPTION)})
+    return Shown(frame, [table])
 
 
 FOREST_SIZE = FunctionExperiment(ForestSizeSettings, show)

@@ -30,7 +30,7 @@ from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
 from foretail.pipelines.comparison.policy_runs import PolicyRun
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.data.collecting import collect_runs
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.progress import Steps
 from foretail.pipelines.runs.result import Table
@@ -45,7 +45,6 @@ from foretail_studies.predictors.held_out import (
     HeldOut,
     Promotion,
     ShiftMatrix,
-    draw_by_trees,
     judge_held_out,
     leakage,
     promote_best,
@@ -143,13 +142,6 @@ CLOSED_LOOP_METRICS = (
     ("timed out %", "timed_out_percent"),
 )
 
-CAPTIONS = {
-    "shift": "What a predictor that trained under one condition (rows) is worth under another (columns).",
-    "leakage": "Scores by number of trees, a line per split: by row as in the paper, where neighbours of a test row "
-    "train, by time, and by run, as a switch meets packets.",
-}
-"""Captions of the figures."""
-
 
 @dataclass(frozen=True)
 class Condition:
@@ -213,13 +205,9 @@ class Studied:
         }
 
     def shown(self) -> Shown:
-        """Return the scores of every candidate on every held-out run, with the figures of splits and of shift."""
-        leaked = pd.DataFrame(self.leakage)
-        figures = {"leakage": Drawn(draw_by_trees(leaked, SHOWN, "split"), CAPTIONS["leakage"], leaked)}
-        if self.shift is not None:
-            figures = {"shift": Drawn(self.shift.draw(), CAPTIONS["shift"], self.shift.frame()), **figures}
+        """Return the scores of every candidate on every held-out run."""
         rows = [{"f1": one.asked.f1, **dict(flat(asdict(one)))} for one in self.held_out]
-        return Shown(pd.DataFrame(rows), self.tables(), figures, verdict=self.verdict(), details=self.details())
+        return Shown(pd.DataFrame(rows), self.tables(), verdict=self.verdict(), details=self.details())
 
     def verdict(self) -> list[str]:
         """Name the best candidate on held-out runs, in seen and in new conditions, and the verdict of the gate."""

@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import torch
 from gymnasium.spaces import Box, Discrete
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import MISSING
 from sklearn.tree import DecisionTreeClassifier
@@ -37,10 +36,9 @@ from foretail.features.catalog import feature
 from foretail.gym import ClosedLoopVectorEnv
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn
-from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import change_text, percent_change
 from foretail.pipelines.data.simulation import driver_config
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Learned, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
 from foretail.pipelines.families import DEFAULT, Rule, SharingPlan
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table, plain
@@ -230,7 +228,7 @@ def show(settings: PpoSettings, run: Run) -> Shown:
     return Shown(
         rows,
         [_table(rows, settings.reference)],
-        {"": Drawn(draw(rows, settings.reference), CAPTION, rows)},
+        frames={f"{settings.experiment}.csv": rows},
         notes=(
             f"training: {rows['decisions'].iloc[-1]:,} decisions in {rows['simulated_s'].iloc[-1]:.3g} s of traffic",
             in_switch,
@@ -306,20 +304,3 @@ def _table(rows: pd.DataFrame, reference: str) -> Table:
         "score": f"J of the tree against {reference}, %",
     }
     return Table.of_frame("Rounds of PPO on the training families", rows, columns)
-
-
-CAPTION = (
-    "Learning by simulated seconds of traffic: the mean return of the episodes of a round, which is 1 - J, and J of "
-    "the tree of that round in the whole conditions of training on one seed."
-)
-
-
-@styled
-def draw(rows: pd.DataFrame, reference: str) -> Figure:
-    """The return, and the score of the tree, by simulated seconds."""
-    figure, (left, right) = panels(2, inches=(3.2, 2.6))
-    left.plot(rows["simulated_s"], rows["mean_return"], marker="o")
-    left.set(xlabel="simulated traffic, s", ylabel="mean return of an episode")
-    right.plot(rows["simulated_s"], rows["score"], marker="o")
-    right.set(xlabel="simulated traffic, s", ylabel=f"J of the tree against {reference}, %")
-    return figure

@@ -22,14 +22,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
-from foretail.models.scoring.figure_style import BLACK, MARKERS, panels, styled, with_legend
-from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown, axes
+from foretail.pipelines.experiment.declaration import PointExperiment, Shown, axes
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.builds import policy_identity
@@ -69,13 +67,15 @@ WHOLE_SLOTS = 2
 """Slots of a burst of a whole buffer, and packets of buffer per port of its switch."""
 SHORT = 4
 """A short burst is this part of a long one; both are as likely."""
-KNOWING = {"queues": "queues alone", "past": "queues and past", "ahead": "also packets ahead"}
-"""The best policies, by what they know."""
-POLICIES = {"lqd": "LQD", "cs": "CS", "dt": "best DT", **KNOWING}
-ONLINE_OPTIMUM_CAPTION = (
-    "What the best policies without push-out leave of LQD's packets, by what they know, against what Dynamic "
-    "Thresholds leave with the best alpha; a marker for each process. Below the line a policy sends more than DT."
-)
+POLICIES = {
+    "lqd": "LQD",
+    "cs": "CS",
+    "dt": "best DT",
+    "queues": "queues alone",
+    "past": "queues and past",
+    "ahead": "also packets ahead",
+}
+"""Titles of policies; the best ones by what they know."""
 ONLINE_OPTIMUM_NOTE = (
     "Queues alone: a policy that sees nothing else, a local optimum; queues and past: the optimum that also knows "
     "which sources are on, or how long a burst has lasted; also packets ahead: one that knows all packets of the slot, "
@@ -237,7 +237,7 @@ def show_online_optimum(rows: pd.DataFrame, settings: OnlineOptimumSettings) -> 
                 "The same, medians by switch", groups.round(3), {**switches, **columns}, ONLINE_OPTIMUM_NOTE
             ),
         ],
-        {"": Drawn(draw_online_optimum(left), ONLINE_OPTIMUM_CAPTION, left.reset_index())},
+        frames={f"{settings.experiment}.csv": left.reset_index()},
         verdict=online_optimum_verdict(left, settings),
     )
 
@@ -259,26 +259,6 @@ def online_optimum_verdict(left: pd.DataFrame, settings: OnlineOptimumSettings) 
             f"{round(closed.max())}]."
         )
     return sentences
-
-
-@styled
-def draw_online_optimum(left: pd.DataFrame) -> Figure:
-    """Draw what the best policies leave against what DT leaves, a panel for each kind of arrivals."""
-    kinds = list(dict.fromkeys(left["kind"]))
-    figure, row = panels(len(kinds), inches=(3.6 * len(kinds) + 1.4, 3.6), sharex=True, sharey=True)
-    most = float(np.ceil(2 * max(0.0, left["dt"].max())) / 2)
-    for axes_of, kind in zip(row, kinds, strict=True):
-        some = left[left["kind"] == kind]
-        axes_of.plot([0, most], [0, most], color=BLACK, linewidth=0.9, label="as DT")
-        for place, (one, title) in enumerate(KNOWING.items()):
-            face = "none" if place else "C0"
-            axes_of.plot(some["dt"], some[one], MARKERS[place], color=f"C{place}", markerfacecolor=face, label=title)
-        axes_of.set(
-            title=KIND_TITLES[kind],
-            xlabel="left by the best DT, %",
-            ylabel="left of LQD's packets, %" if axes_of is row[0] else "",
-        )
-    return with_legend(figure, row[0], title="knows")
 
 
 ONLINE_OPTIMUM = PointExperiment(
@@ -316,10 +296,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "Guarded Credence, two answers": {"answers_needed": 2},
 }
 """Rows of the second table, the first of which is the policy of the first table, by how they differ from it."""
-PREDICTION_ERRORS_CAPTION = (
-    "The least number of packets per wrong prediction that bounds what LQD sends more than Credence, by the buffer; "
-    "the line is B - 1."
-)
 PREDICTION_ERRORS_NOTE = (
     "Cost: the least c with LQD - policy <= c times the wrong predictions, on all sequences that end with an empty "
     "switch; unbounded: no c. Proven: potentials prove it on every edge, or a cycle without an error refutes it. "
@@ -424,7 +400,6 @@ def show_prediction_errors(rows: pd.DataFrame, settings: PredictionErrorsSetting
     return Shown(
         rows,
         tables,
-        {"": Drawn(draw_prediction_errors(credence), PREDICTION_ERRORS_CAPTION)},
         verdict=prediction_errors_verdict(rows),
     )
 
@@ -438,19 +413,6 @@ def prediction_errors_verdict(rows: pd.DataFrame) -> list[str]:
         f"{len(holds)} of {len(rows)} points.",
         f"No number of packets per wrong prediction bounds: {names}.",
     ]
-
-
-@styled
-def draw_prediction_errors(credence: pd.DataFrame) -> Figure:
-    """The bound by the buffer, a line for each number of ports."""
-    figure, (axes,) = panels(1, inches=(5.4, 3.8))
-    for place, (ports, some) in enumerate(credence[credence["cost"] != "unbounded"].groupby("ports")):
-        cost = some["cost"].map(lambda text: int(text.split("/")[0]) / int((f"{text}/1").split("/")[1]))
-        axes.plot(some["buffer"], cost, MARKERS[place], color=f"C{place}", label=f"N = {ports}")
-    ends = [credence["buffer"].min(), credence["buffer"].max()]
-    axes.plot(ends, [one - 1 for one in ends], color="black", linewidth=0.9, label="B - 1")
-    axes.set(xlabel="buffer B, packets", ylabel="packets per wrong prediction")
-    return with_legend(figure, axes)
 
 
 PREDICTION_ERRORS = PointExperiment(

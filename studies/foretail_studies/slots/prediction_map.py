@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
@@ -27,11 +26,10 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run
 from foretail.features.records import FlowClass, Records
 from foretail.models.drop.thresholds.adaptive_threshold import mean_log_sent, search_threshold, starting_rule
-from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.data.collecting import made_runs
 from foretail.pipelines.data.simulation import driver_config, simulator_of
-from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
+from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings
@@ -204,12 +202,8 @@ LEFT = {
     "harmonic": "Harmonic",
     "cs": "CS",
 }
-"""Columns of the summary that are drawn, in the order of the legend."""
+"""Columns of the summary, and the policies behind them."""
 TRANSFER, GAP, PAYS, NOTHING = "alpha", "gap", "pays", "nothing"
-CAPTION = (
-    "What policies leave of the packets that LQD sends, mean over test seeds with its 95 % interval, a panel for each "
-    "base cell; the axis is linear up to 0.1 %."
-)
 
 
 @dataclass(frozen=True)
@@ -353,49 +347,6 @@ def _most(summary: pd.DataFrame, where: str, what: str) -> str:
     row = some.iloc[int(some[what].argmax())]
     interval = interval_text(PairedDifference(row[what], row[f"{what}_low"], row[f"{what}_high"], 0), "")
     return f" (most in {row['cell']}: {interval} %)"
-
-
-@styled
-def draw(summary: pd.DataFrame) -> Figure:
-    """Draw what policies leave: a panel for each base cell, a line for each of its cells."""
-    bases = list(dict.fromkeys(summary["base"]))
-    longest = int(summary.groupby("base").size().max())
-    size = (4.0 * len(bases) + 1.6, 0.27 * longest + 1.1)
-    figure, row = panels(len(bases), inches=size, grid="x", sharex=True)
-    for axes, base in zip(row, bases, strict=True):
-        cells = summary[summary["base"] == base].reset_index(drop=True)
-        for place, (name, title) in enumerate(LEFT.items()):
-            error = [cells[name] - cells[f"{name}_low"].fillna(cells[name])]
-            error.append(cells[f"{name}_high"].fillna(cells[name]) - cells[name])
-            axes.errorbar(
-                cells[name],
-                cells.index + 0.12 * (place - len(LEFT) // 2),
-                xerr=error,
-                fmt=MARKERS[place],
-                color=f"C{place}",
-                markerfacecolor="none" if place % 2 == 0 else f"C{place}",
-                markersize=5,
-                linewidth=0.8,
-                label=title,
-            )
-        labels = [_label(row) for _, row in cells.iterrows()]
-        axes.set_yticks(range(len(cells)), labels, fontsize="small")
-        axes.set_ylim(len(cells) - 0.4, -0.6)
-        axes.axvline(0, color="black", linewidth=0.9, zorder=1)
-        starts = [place for place in cells.index[1:] if cells["axis"][place] != cells["axis"][place - 1]]
-        for place in starts:
-            axes.axhline(place - 0.5, color="0.85", linewidth=0.8, zorder=0)
-        axes.set_xscale("symlog", linthresh=0.1)
-        axes.set_xticks([-1, -0.1, 0, 0.1, 1, 10, 100], ["-1", "-0.1", "0", "0.1", "1", "10", "100"])
-        axes.set_xlim(min(-0.12, 1.6 * float(summary[list(LEFT)].min().min())), 100)
-        axes.set(title=base.replace("_", "-"), xlabel="left of LQD's packets, %")
-    return with_legend(figure, row[0], "lower center", ncols=len(LEFT))
-
-
-def _label(cell: pd.Series) -> str:
-    """Return the words that distinguish a cell from the others of its panel."""
-    words = cell["axis"] or cell["base"]
-    return (words if pd.isna(cell["value"]) else f"{words} {cell['value']:g}").replace("_", " ")
 
 
 THRESHOLDS = ("dt", "abm")
@@ -640,7 +591,7 @@ def show(rows: pd.DataFrame, settings: PredictionMapSettings) -> Shown:
     return Shown(
         compared,
         tables_of(summary, compared, PREDICTORS),
-        {"": Drawn(draw(summary), CAPTION, summary)},
+        frames={f"{settings.experiment}.csv": summary},
         verdict=verdict(summary, compared, bounds),
         details={"slots": {cell.name: traffic.slots for cell, traffic in every if isinstance(traffic, InSlots)}},
     )

@@ -6,7 +6,6 @@ Consistency is what is sent when nobody inverts predictions, robustness the leas
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import MISSING
 
@@ -31,22 +28,9 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
 from foretail.models.mlflow.registry import NoLineage, lineage
 from foretail.models.mlflow.store import store_exists, tracking_uri
-from foretail.models.scoring.figure_style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    MARKERS,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    panels,
-    styled,
-    with_legend,
-)
 from foretail.models.scoring.operating_point import at_probability, threshold_probability
 from foretail.pipelines.comparison.statistics import mean_interval
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown, axes, measure_cases
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, axes, measure_cases
 from foretail.pipelines.exporting.network import check_inputs
 from foretail.pipelines.runs.notes import say_if_unasked
 from foretail.pipelines.runs.points import SoFar
@@ -62,7 +46,7 @@ from foretail.sim_bridge.open_loop.scores import SENT
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictions, flipped, labelled, perfect
 from foretail.sim_bridge.policy_settings import SlotParameters
 from foretail_studies.engines.worst_cases import search
-from foretail_studies.slots.policies import FLIP_SEED, LINE, LQD_RATIO
+from foretail_studies.slots.policies import FLIP_SEED, LQD_RATIO
 
 LINE_COLUMNS = ["predictor", "policy", "alpha", "threshold", "flip_probability"]
 """Columns that distinguish one way to decide from another; NaN where a column does not apply."""
@@ -263,142 +247,6 @@ def _text(row: pd.Series, of: str) -> str:
     return text if pd.isna(low) or low == high else f"{text} [{low:.4g}, {high:.4g}]"
 
 
-COLOURS = (BLACK, BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
-"""Colours of the predictors, perfect predictions first."""
-RULE_STYLES = {"lqd": "-", "dt": "--", "followlqd": "-.", "cs": ":", "always accept": (0, (5, 1, 1, 1, 1, 1))}
-GREY = "0.45"
-TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
-COLUMNS = 3
-
-
-@styled
-def draw_flips(curves: pd.DataFrame) -> Figure:
-    """Draw what is sent by the share of inverted predictions: a panel per workload that is not a proof."""
-
-    def lines(axes: Axes, group: pd.DataFrame) -> None:
-        for predictor, style in _styles(curves):
-            mine = at_own_threshold(group, predictor).sort_values("flip_probability")
-            _line(axes, mine, "flip_probability", label=predictor, **style)
-        positive = [flip for flip in group["flip_probability"].unique() if flip > 0]
-        axes.set_xscale("symlog", linthresh=min(positive))
-        axes.set(xlim=(0, 1.1), xlabel="share of inverted predictions")
-
-    return _panels(curves, lines)
-
-
-@styled
-def draw_thresholds(curves: pd.DataFrame, own: Mapping[str, float]) -> Figure:
-    """Draw what is sent by the threshold of the models, as they are and (thin) inverted; a star is a model's `own`."""
-
-    def lines(axes: Axes, group: pd.DataFrame) -> None:
-        for predictor, style in _styles(curves):
-            mine = group[(group["predictor"] == predictor) & group["threshold"].notna()].sort_values("threshold")
-            for flip, more in ((0.0, {"label": predictor}), (1.0, {"linewidth": 0.7, "linestyle": ":"})):
-                if len(mine):
-                    _line(axes, mine[mine["flip_probability"] == flip], "threshold", **{**style, **more})
-            if len(mine):
-                star = {**style, "marker": "*", "markersize": 13, "markeredgecolor": "white", "zorder": 4}
-                axes.plot([own[predictor]], at_own_threshold(group, predictor, 0.0)["of_optimum"], linestyle="", **star)
-        axes.set_xscale("logit")
-        axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS], fontsize="small")
-        axes.set_xticks([], minor=True)
-        axes.set_xlabel("drop iff the probability exceeds; dotted: inverted")
-
-    return _panels(curves, lines)
-
-
-@styled
-def draw_worst_cases(curves: pd.DataFrame, searched: pd.DataFrame, ports: int) -> Figure:
-    """Consistency against robustness; what is sent of the sequences of proofs; the worst that a search found."""
-    figure, (summary, proofs, search) = panels(3, inches=(15, 4.6), width_ratios=(1.1, 1.3, 0.7))
-    _drawn_summary(summary, curves, ports)
-    _draw_proofs(proofs, curves, ports)
-    search.plot(searched["ports"], searched["percent_of_optimum"], "o", color=COLOURS[2], label="worst found")
-    search.plot(searched["ports"], 100 / searched["ports"], linestyle="--", label="OPT / N", **LINE)
-    search.set_xticks(sorted(searched["ports"]))
-    search.set(title="searched arrivals and predictions", xlabel="ports N", ylabel="Credence sends, % of the optimum")
-    search.set_ylim(0, 100)
-    search.legend()
-    return with_legend(figure, proofs, "lower center", ncols=8)
-
-
-def _drawn_summary(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
-    summary = summary_of(curves)
-    for place, row in enumerate(summary[summary["predictor"] == "rules"].to_dict("records")):
-        axes.plot(row["robustness"], row["consistency"], MARKERS[place], color=GREY)  # the markers of the legend
-        if row["way"] not in TABLE_RULES.values():
-            axes.annotate(row["way"], (row["robustness"], row["consistency"]), (6, 4), textcoords="offset points")
-    fixed = summary[summary["predictor"] == "dt"]
-    axes.plot(fixed["robustness"], fixed["consistency"], "s--", color=GREY, markersize=3, linewidth=0.8)
-    for predictor, style in _styles(curves):
-        mine = summary[summary["predictor"] == predictor]
-        own, grid = mine[mine["threshold"].isna()], mine[mine["threshold"].notna()].sort_values("threshold")
-        axes.plot(grid["robustness"], grid["consistency"], markersize=3, linewidth=0.8, **style)
-        axes.plot(own["robustness"], own["consistency"], **{**style, "marker": "*", "markersize": 12})
-    axes.axvline(100 / ports, linestyle="--", **LINE)
-    axes.axhline(100 / LQD_RATIO, linestyle="-.", **LINE)
-    axes.set(
-        title="star: own threshold; lines: all thresholds, DT's alphas",
-        xlabel="robustness: least sent of any workload, % of the optimum",
-        ylabel="consistency: mean sent, % of the optimum",
-    )
-
-
-def _draw_proofs(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
-    group = curves[curves["proof"]]
-    names = list(dict.fromkeys(group["workload"]))
-    spots = {name: place for place, name in enumerate(names)}
-    ways: list[tuple[str, pd.DataFrame, dict[str, Any]]] = [
-        (title, group[is_rule(group, name)], {"color": GREY}) for name, title in TABLE_RULES.items()
-    ]
-    for predictor, style in _styles(curves):
-        colour = {"color": style["color"]}
-        ways.append((predictor, at_own_threshold(group, predictor, 0.0), colour))
-        ways.append(
-            (f"{predictor}, inverted", at_own_threshold(group, predictor, 1.0), {**colour, "markerfacecolor": "none"})
-        )
-    for place, (label, rows, style) in enumerate(ways):
-        low = 0.35 - 0.7 * place / max(1, len(ways) - 1)
-        where = [spots[name] + low for name in rows["workload"]]
-        axes.plot(rows["of_optimum"], where, linestyle="", marker=MARKERS[place % len(MARKERS)], label=label, **style)
-    axes.axvline(100 / ports, linestyle="--", **LINE)
-    axes.axvline(100 / LQD_RATIO, linestyle="-.", **LINE)
-    axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names], fontsize="small")
-    axes.set(title="sequences of proofs", xlabel="sent, % of the optimum; lines: OPT / N (dashed), OPT / 1.707")
-
-
-def _styles(curves: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Perfect predictions and models with colour and marker."""
-    for place, predictor in enumerate(predictors_of(curves)):
-        yield predictor, {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
-
-
-def _line(axes: Axes, group: pd.DataFrame, along: str, **style: Any) -> None:
-    margins = (group["of_optimum_high"].astype(float) - group["of_optimum"]).fillna(0.0)
-    axes.errorbar(
-        group[along], group["of_optimum"], yerr=margins, **{"markersize": 3.5, "capsize": 2, "linewidth": 1.2, **style}
-    )
-
-
-def _panels(curves: pd.DataFrame, lines: Callable[[Axes, pd.DataFrame], None]) -> Figure:
-    """A panel per workload that is not a proof (all, if every one is) with the rules as level lines."""
-    group = curves[~curves["proof"]] if not curves["proof"].all() else curves
-    workloads = list(group.groupby("workload", sort=False))
-    rows, columns = math.ceil(len(workloads) / COLUMNS), min(COLUMNS, len(workloads))
-    figure, grid = panels(columns, rows, inches=(4.2 * columns + 2, 3.1 * rows + 0.4), sharex=True, sharey=True)
-    for panel, (workload, rows_of) in zip(grid, workloads, strict=False):
-        lines(panel, rows_of)
-        for policy, title in TABLE_RULES.items():
-            rule = rows_of[is_rule(rows_of, policy)].iloc[0]
-            panel.axhline(
-                rule["of_optimum"], linestyle=RULE_STYLES[policy], color=GREY, linewidth=1, label=title, zorder=1
-            )
-        panel.set(title=str(workload), ylabel="sent, % of the optimum")
-    for panel in grid[len(workloads) :]:
-        panel.set_axis_off()
-    return with_legend(figure, grid[0], title="bars: 95 % t intervals")
-
-
 POINT, SEARCH_POINT = "tradeoff", "tradeoff_search"
 RULES, PERFECT = "rules", "perfect"
 SEARCH_SEED = 1
@@ -409,15 +257,6 @@ GUARANTEES = (
     "Not drawn: Lemma 1, Theorem 1 and Theorem 2 of Credence, the bounds in eta, have counterexamples (findings.md); "
     "of Dynamic Thresholds and FollowLQD no factor with a constant is known",
 )
-
-
-CAPTIONS = {
-    "": "Left: consistency against robustness. Middle: what is sent of the sequences of proofs. Right: the worst that "
-    "a search found. Lines are the guarantees.",
-    "flips": "What is sent by the share of inverted predictions, a panel per workload that is not a proof.",
-    "thresholds": "What is sent by the threshold of the models, as they are and (thin) inverted; a star is a model's "
-    "own threshold.",
-}
 
 
 @dataclass
@@ -541,15 +380,10 @@ def show(settings: TradeoffSettings, run: Run) -> Shown:
         }
     )
     own = {name: threshold_probability(model) for name, model in models.items()}
-    figures = {"": Drawn(draw_worst_cases(curves, searched, settings.ports), CAPTIONS[""], curves)}
-    figures["flips"] = Drawn(draw_flips(curves), CAPTIONS["flips"])
-    if models:
-        figures["thresholds"] = Drawn(draw_thresholds(curves, own), CAPTIONS["thresholds"])
     return Shown(
         rows,
         tables_of(curves, searched),
-        figures,
-        {f"{settings.experiment}_search.csv": searched},
+        frames={f"{settings.experiment}.csv": curves, f"{settings.experiment}_search.csv": searched},
         notes=(
             f"Seeds {', '.join(map(str, settings.seeds))}, brackets are 95 % t intervals; {measured.note}; the search: "
             f"{sought.note}",
