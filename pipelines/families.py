@@ -34,6 +34,7 @@ from foretail.pipelines.experiment.declaration import measure_cases
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_policies, compose_settings
+from foretail.pipelines.settings.validation import StageConfig
 from foretail.pipelines.tracking.runs import seen_seeds
 
 DEFAULT = "default"
@@ -60,6 +61,19 @@ class Condition:
 
     def __str__(self) -> str:
         return f"{self.family} {self.condition}"
+
+
+def composed_conditions(
+    schema: type[StageConfig], families: Mapping[str, Family], overrides: Sequence[str]
+) -> dict[Condition, StageConfig]:
+    """The settings of every condition: these overrides, and its own after them."""
+    return {
+        Condition(name, condition): compose_settings(
+            schema, [*overrides, *family.overrides(condition)], f"families.{name}.conditions.{condition}"
+        )
+        for name, family in families.items()
+        for condition in family.conditions
+    }
 
 
 @dataclass(frozen=True)
@@ -107,15 +121,8 @@ class SharingPlan:
         shared : overrides that all conditions share
         policies : by name, values of each parameter, all of whose combinations are rules beside the default
         """
-        composed = {
-            Condition(name, condition): compose_settings(
-                EvaluateConfig,
-                [config.network.override, "policy=lqd", *shared, *family.overrides(condition)],
-                f"families.{name}.conditions.{condition}",
-            )
-            for name, family in families.items()
-            for condition in family.conditions
-        }
+        first = [config.network.override, "policy=lqd", *shared]
+        composed = composed_conditions(EvaluateConfig, families, first)
         for one in composed.values():
             one.network.require_simulator()
         scenarios = {where: one.scenario for where, one in composed.items()}

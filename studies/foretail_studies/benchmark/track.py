@@ -102,6 +102,15 @@ def reference_runs(costs: Costs, reference: Rule, size: str, held_out: Collectio
             yield FrozenRun(size, where.family, judges, where.condition, seed, run["flows_sha256"], run["cost"])
 
 
+def frozen_of(rows: pd.DataFrame, size: str, held_out: Collection[str], sha256: str, cost: str) -> list[FrozenRun]:
+    """The runs of the reference rule, from its rows and the names of their columns for the hash and the cost."""
+    values = rows[["family", "condition", "seed", sha256, cost]].itertuples(index=False)
+    return [
+        FrozenRun(size, family, family in held_out, condition, seed, digest, float(made))
+        for family, condition, seed, digest, made in values
+    ]
+
+
 def write_frozen(results: list[dict[str, Any]], path: Path) -> None:
     """Write what experiments found of the reference rule, as their ``result.json`` have it."""
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -195,6 +204,15 @@ Percents = Mapping[Condition, Mapping[str, Mapping[int, float]]]
 """Shares in percent, by condition, rule and seed."""
 
 
+def percents_of(rows: pd.DataFrame) -> Percents:
+    """The column ``percent`` of rows of rules on runs."""
+    percents: dict[Condition, dict[str, Mapping[int, float]]] = {}
+    for (family, condition, rule), some in rows.groupby(["family", "condition", "rule"], sort=False):
+        by_seed = dict(zip(some["seed"], some["percent"], strict=True))
+        percents.setdefault(Condition(family, condition), {})[rule] = by_seed
+    return percents
+
+
 def require_answers(policy: str) -> None:
     """Raise ForetailError on a policy that asks a predictor where none is given, so that it would always accept."""
     name, _ = settings_in_name(policy) or (policy, {})
@@ -212,18 +230,10 @@ class Track:
     size: str
     percents: Percents
     held_out: Collection[str]  #: families
-    offered: Mapping[tuple[Condition, int], tuple[str, float]]  #: hash of what was offered, and what the reference made
+    reference: Sequence[FrozenRun]  #: its runs
     floor: str  #: the guard fails where a rule is surely below this one
     tuned: str  #: the best without a prediction on the training families
     share: str  #: what the percents are of, in a few words
-
-    @property
-    def reference(self) -> list[FrozenRun]:
-        """The runs of the reference."""
-        return [
-            FrozenRun(self.size, where.family, where.family in self.held_out, where.condition, seed, sha256, made)
-            for (where, seed), (sha256, made) in self.offered.items()
-        ]
 
     def conditions(self, held_out: bool) -> list[Condition]:
         """The conditions that judge, or those that train."""
@@ -253,7 +263,7 @@ class Track:
             [self._table(scores, judged)],
             notes=(
                 f"A score is {self.share}: the mean over held-out families, with its 95 % interval over "
-                f"{len({seed for _, seed in self.offered})} seeds.",
+                f"{len({run.seed for run in self.reference})} seeds.",
                 f"The guard fails where a rule is surely below {self.floor}.",
                 *notes,
             ),
