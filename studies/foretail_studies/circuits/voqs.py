@@ -7,9 +7,10 @@ simulated in ns-3; their figures come from logs in Etalon's format, and stand be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -154,43 +155,23 @@ class VoqSettings(ExperimentSettings, RackTraffic):
             raise ForetailError("ns3_prefix names an ns-3, which nothing here uses: leave it out")
 
 
+METRICS = {"utilisation_percent": "use %", "p50_us": "p50 us", "p99_us": "p99 us"}
+
+
 @dataclass(frozen=True)
 class VoqCase:
     """One run."""
 
     voq_packets: int | None = None  #: capacity; None: they share a buffer
     ahead_ns: int | None = None  #: it grows so long before its circuit; None: it stays
-    shared: tuple[str, int] | None = None  #: policy and size of the shared buffer in full packets
+    policy: str | None = None  #: of the shared buffer
+    shared_packets: int | None = None  #: size of that buffer
 
     @property
     def name(self) -> str:
-        if self.shared is not None:
-            return f"{self.shared[0]}_{self.shared[1]}"
+        if self.policy is not None:
+            return f"{self.policy}_{self.shared_packets}"
         return f"static_{self.voq_packets}" if self.ahead_ns is None else f"resize_{self.ahead_ns}ns"
-
-
-@dataclass(frozen=True)
-class VoqTraffic:
-    """Use of the circuits by the flows of a run, with drops and timeouts."""
-
-    use: CircuitUse
-    dropped: int  #: packets, at the VOQs
-    timeouts: int  #: of TCP, all flows together
-
-    def columns(self) -> dict[str, Any]:
-        """Every figure by its name in files."""
-        return {**asdict(self.use), "dropped": self.dropped, "timeouts": self.timeouts}
-
-
-@dataclass(frozen=True)
-class VoqRun:
-    """Result of one run."""
-
-    case: VoqCase
-    emulated: VoqTraffic
-    simulated: VoqTraffic | None  #: the same in ns-3
-    lateness_p99_ns: dict[str, int]  #: by kind, virtual
-    why_invalid: str  #: empty when it is valid
 
 
 def show(settings: VoqSettings, run: Run) -> Shown:
@@ -200,56 +181,58 @@ def show(settings: VoqSettings, run: Run) -> Shown:
     """
     schedule = circuit_schedule(settings.fabric)
     library = asked_predictor(settings, run.folder).library if settings.asks else None
+    sharing = product(sorted(settings.shared_packets), settings.policies)
     cases = [
-        *(VoqCase(voq_packets=packets) for packets in sorted(settings.static_packets)),
-        *(VoqCase(voq_packets=settings.small_packets, ahead_ns=ahead) for ahead in sorted(settings.ahead_ns)),
-        *(VoqCase(shared=(policy, size)) for size in sorted(settings.shared_packets) for policy in settings.policies),
+        *(VoqCase(packets) for packets in sorted(settings.static_packets)),
+        *(VoqCase(settings.small_packets, ahead) for ahead in sorted(settings.ahead_ns)),
+        *(VoqCase(policy=policy, shared_packets=size) for size, policy in sharing),
     ]
 
-    def documents(weeks: int) -> dict[VoqCase, dict[str, Any]]:
-        return {
-            case: rack_document(
-                settings,
-                schedule,
-                transport=settings.emulation.in_ns3,
-                weeks=weeks,
-                seed=settings.seed,
-                voq_packets=case.voq_packets,
-                resize=None if case.ahead_ns is None else (settings.resized_packets, case.ahead_ns),
-                shared=None if case.shared is None else SharedVoqs(*case.shared, settings.alpha, library),
-            )
-            | {"emulation": settings.emulation.settings()}
-            for case in cases
-        }
+    def document(case: VoqCase, weeks: int) -> dict[str, Any]:
+        shared = None
+        if case.policy is not None and case.shared_packets is not None:
+            shared = SharedVoqs(case.policy, case.shared_packets, settings.alpha, library)
+        return rack_document(
+            settings,
+            schedule,
+            transport=settings.emulation.in_ns3,
+            weeks=weeks,
+            seed=settings.seed,
+            voq_packets=case.voq_packets,
+            resize=None if case.ahead_ns is None else (settings.resized_packets, case.ahead_ns),
+            shared=shared,
+        ) | {"emulation": settings.emulation.settings()}
 
-    emulated, simulated = documents(settings.weeks), dict[str, VoqTraffic]()
-    for document in emulated.values():
-        settings.emulation.require_within_a_day("emulation", "the time of all weeks in ns", document["traffic_ns"])
+    emulated = {case.name: document(case, settings.weeks) for case in cases}
+    for one in emulated.values():
+        settings.emulation.require_within_a_day("emulation", "the time of all weeks in ns", one["traffic_ns"])
+    ns3, simulations = Ns3(settings.ns3_prefix), dict[str, Callable[[Report], dict[str, Any]]]()
     if settings.against_ns3:  # first, since it says soon what is missing
-        ns3, folder = Ns3(settings.ns3_prefix), run.folder / "runs_in_ns3"
-        simulated = run_jobs(
-            {
-                case.name: partial(_simulated, document, settings, folder / case.name, ns3)
-                for case, document in documents(settings.ns3_weeks or settings.weeks).items()
-            },
-            1,
-        )
-    tasks = {
-        case.name: partial(_emulated, case, document, settings, run.folder / "runs", simulated.get(case.name))
-        for case, document in emulated.items()
-    }
-    runs = list(run_jobs(tasks, 1).values())
-    for one in runs:
-        if one.why_invalid:
-            say(
-                f"{one.case.name} is invalid: {one.why_invalid}; give the machine less to do, or raise emulation.factor"
-            )
-    rows = pd.DataFrame([_row(one, settings.published) for one in runs])
+        weeks, folder = settings.ns3_weeks or settings.weeks, run.folder / "runs_in_ns3"
+        simulations = {
+            case.name: partial(_simulated, document(case, weeks), settings, folder / case.name, ns3) for case in cases
+        }
+    simulated = run_jobs(simulations, 1)
+    emulations = {name: partial(_emulated, one, settings, run.folder / "runs" / name) for name, one in emulated.items()}
+    measured = run_jobs(emulations, 1)
+    for name, one in measured.items():
+        if reason := one.pop("why_invalid"):
+            say(f"{name} is invalid: {reason}; give the machine less to do, or raise emulation.factor")
+    rows = pd.DataFrame(
+        {
+            "run": case.name,
+            **asdict(case),
+            **measured[case.name],
+            **{f"published_{name}": getattr(settings.published.get(case.name), name, None) for name in METRICS},
+            **{f"ns3_{name}": value for name, value in simulated.get(case.name, {}).items()},
+        }
+        for case in cases
+    )
     return Shown(
         rows,
-        _tables(rows, runs, settings, schedule),
+        _tables(rows, settings, schedule),
         frames={f"{settings.experiment}.csv": rows},
-        verdict=_conclusion(runs, settings),
+        verdict=_conclusion(rows, settings),
         details={"emulation": asdict(settings.emulation), "period_slots": schedule.period},
     )
 
@@ -257,38 +240,29 @@ def show(settings: VoqSettings, run: Run) -> Shown:
 VOQS = FunctionExperiment(VoqSettings, show)
 
 
-def _simulated(document: dict[str, Any], settings: VoqSettings, target: Path, ns3: Ns3, report: Report) -> VoqTraffic:
+def _simulated(
+    document: dict[str, Any], settings: VoqSettings, target: Path, ns3: Ns3, report: Report
+) -> dict[str, Any]:
     executable = ns3.driver(report)
     with staged_folder(target, replace=True) as staging:
         run_driver(document, staging, reporting(report), executable=executable)
     return _traffic(DriverRun.open(target), settings)
 
 
-def _emulated(
-    case: VoqCase,
-    document: dict[str, Any],
-    settings: VoqSettings,
-    folder: Path,
-    simulated: VoqTraffic | None,
-    report: Report,
-) -> VoqRun:
-    executable, target = Emulator().driver(report), folder / case.name
+def _emulated(document: dict[str, Any], settings: VoqSettings, target: Path, report: Report) -> dict[str, Any]:
+    executable = Emulator().driver(report)
     for _ in range(settings.attempts):
         with staged_folder(target, replace=True) as staging:
             run_emulator(document, staging, reporting(report), executable=executable)
         run = EmulatorRun.open(target)
         if run.is_valid:
             break
-    return VoqRun(
-        case=case,
-        emulated=_traffic(run, settings),
-        simulated=simulated,
-        lateness_p99_ns={kind: late.p99_ns for kind, late in run.lateness.items()},
-        why_invalid=run.why_invalid,
-    )
+    lateness = {f"{kind}_p99_ns": late.p99_ns for kind, late in run.lateness.items()}
+    return {**_traffic(run, settings), **lateness, "valid": run.is_valid, "why_invalid": run.why_invalid}
 
 
-def _traffic(run: PacketRun, settings: VoqSettings) -> VoqTraffic:
+def _traffic(run: PacketRun, settings: VoqSettings) -> dict[str, Any]:
+    """Use of the circuits by the flows of a run, packets dropped at the VOQs, and timeouts of all flows together."""
     fabric = settings.fabric
     reading = Reading(
         racks=fabric.racks,
@@ -297,22 +271,21 @@ def _traffic(run: PacketRun, settings: VoqSettings) -> VoqTraffic:
         day_ns=fabric.day_ns,
     )
     log = EtalonLog.open(etalon_log(run.folder), reading)
-    return VoqTraffic(
-        use=_over_pairs(
-            [
-                circuit_use(
-                    log,
-                    settings.source_rack,
-                    destination,
-                    circuit_bps=fabric.circuit_bps,
-                    skipped_weeks=settings.skipped_weeks,
-                )
-                for destination in settings.destination_racks
-            ]
-        ),
-        dropped=sum(voq["dropped"] for voq in run.summary["voqs"] if voq["source"] == settings.source_rack - 1),
-        timeouts=int(run.flows()["timeouts"].sum()),
-    )
+    uses = [
+        circuit_use(
+            log,
+            settings.source_rack,
+            destination,
+            circuit_bps=fabric.circuit_bps,
+            skipped_weeks=settings.skipped_weeks,
+        )
+        for destination in settings.destination_racks
+    ]
+    return {
+        **asdict(_over_pairs(uses)),
+        "dropped": sum(voq["dropped"] for voq in run.summary["voqs"] if voq["source"] == settings.source_rack - 1),
+        "timeouts": int(run.flows()["timeouts"].sum()),
+    }
 
 
 def _over_pairs(uses: Sequence[CircuitUse]) -> CircuitUse:
@@ -329,25 +302,7 @@ def _over_pairs(uses: Sequence[CircuitUse]) -> CircuitUse:
     )
 
 
-def _row(run: VoqRun, published: dict[str, PublishedUse]) -> dict[str, Any]:
-    theirs = published.get(run.case.name)
-    return {
-        "run": run.case.name,
-        "voq_packets": run.case.voq_packets,
-        "ahead_ns": run.case.ahead_ns,
-        "policy": None if run.case.shared is None else run.case.shared[0],
-        "shared_packets": None if run.case.shared is None else run.case.shared[1],
-        **run.emulated.columns(),
-        **{f"{kind}_p99_ns": late for kind, late in run.lateness_p99_ns.items()},
-        "valid": not run.why_invalid,
-        "published_utilisation_percent": None if theirs is None else theirs.utilisation_percent,
-        "published_p50_us": None if theirs is None else theirs.p50_us,
-        "published_p99_us": None if theirs is None else theirs.p99_us,
-        **{f"ns3_{name}": value for name, value in ({} if run.simulated is None else run.simulated.columns()).items()},
-    }
-
-
-def _tables(rows: pd.DataFrame, runs: Sequence[VoqRun], settings: VoqSettings, schedule: Schedule) -> list[Table]:
+def _tables(rows: pd.DataFrame, settings: VoqSettings, schedule: Schedule) -> list[Table]:
     """Static capacities, resized ones, shared buffers, as far as there are any; beside ns-3; how late each run was."""
     emulation, fabric = settings.emulation, settings.fabric
     several = " each" if len(settings.destination_racks) > 1 else ""
@@ -355,7 +310,7 @@ def _tables(rows: pd.DataFrame, runs: Sequence[VoqRun], settings: VoqSettings, s
         f"{settings.flows} flows from rack {settings.source_rack} of {fabric.racks} to rack "
         f"{', '.join(map(str, settings.destination_racks))}{several} with this machine's {emulation.control}, "
         f"{emulation.factor} times slower than the network; "
-        f"{runs[0].emulated.use.weeks} weeks of {schedule.period * (fabric.day_ns + fabric.night_ns) / 1e6:g} ms",
+        f"{rows['weeks'].iloc[0]} weeks of {schedule.period * (fabric.day_ns + fabric.night_ns) / 1e6:g} ms",
         "Use: bytes of data packets that came by the circuit, over what it carries while it is up. Latency: from the "
         "VOQ to the other rack's switch, of data packets by either network.",
     ]
@@ -363,9 +318,9 @@ def _tables(rows: pd.DataFrame, runs: Sequence[VoqRun], settings: VoqSettings, s
         notes.append(f"Published: {settings.published_by}")
     if several:
         notes.append("Use is the mean over the racks; latency is that to the rack where it is worst.")
-    kinds, simulated = rows.assign(valid=rows["valid"].map({True: "yes", False: "no"})), runs[0].simulated
+    kinds, simulated = rows.assign(valid=rows["valid"].map({True: "yes", False: "no"})), "ns3_weeks" in rows
     shares, grows = kinds["policy"].notna(), kinds["ahead_ns"].notna()
-    beside = {"": "", "published_": "published "} if settings.published and simulated is None else {"": ""}
+    beside = {"": "", "published_": "published "} if settings.published and not simulated else {"": ""}
     columns = {**_interleaved(beside), "dropped": "drops", "timeouts": "timeouts", "valid": "valid"}
     growing = f"VOQs that grow from {settings.small_packets} to {settings.resized_packets} packets before their circuit"
     before = kinds[grows].astype({"ahead_ns": float})
@@ -376,14 +331,14 @@ def _tables(rows: pd.DataFrame, runs: Sequence[VoqRun], settings: VoqSettings, s
         Table.of_frame(growing, before, {"before_us": "us before", **columns}),
         Table.of_frame("VOQs of a rack that share a buffer", _whole(kinds[shares]), shared),
     ]
-    if simulated is not None:
+    if simulated:
         others = {"published_": "published "} if settings.published else {}
         tables.append(
             Table.of_frame(
                 "This machine's TCP beside ns-3's",
                 rows,
                 {"run": "run", **_interleaved({"": "", "ns3_": "ns-3 ", **others})},
-                f"ns-3: {emulation.in_ns3}, the same documents, {simulated.use.weeks} weeks",
+                f"ns-3: {emulation.in_ns3}, the same documents, {rows['ns3_weeks'].iloc[0]} weeks",
             )
         )
     first, *more = (table for table in tables if table.rows)
@@ -395,8 +350,7 @@ def _tables(rows: pd.DataFrame, runs: Sequence[VoqRun], settings: VoqSettings, s
 
 def _interleaved(whose: Mapping[str, str]) -> dict[str, str]:
     """Columns of use and latencies with their titles, each of them for everybody: by what both begin with."""
-    measures = {"utilisation_percent": "use %", "p50_us": "p50 us", "p99_us": "p99 us"}
-    return {f"{one}{name}": f"{words}{title}" for name, title in measures.items() for one, words in whose.items()}
+    return {f"{one}{name}": f"{words}{title}" for name, title in METRICS.items() for one, words in whose.items()}
 
 
 def _whole(group: pd.DataFrame) -> pd.DataFrame:
@@ -404,21 +358,19 @@ def _whole(group: pd.DataFrame) -> pd.DataFrame:
     return group.astype({name: int for name in ("voq_packets", "shared_packets") if group[name].notna().all()})
 
 
-def _conclusion(runs: Sequence[VoqRun], settings: VoqSettings) -> list[str]:
+def _conclusion(rows: pd.DataFrame, settings: VoqSettings) -> list[str]:
     """Return sentences that compare VOQs that grow with the same small VOQ that does not."""
-    late = sum(bool(run.why_invalid) for run in runs)
-    lateness = f"{late} of {len(runs)} runs were late, and say nothing." if late else "All runs were in time."
-    valid = [run for run in runs if not run.why_invalid]
-    small = [run for run in valid if run.case == VoqCase(voq_packets=settings.small_packets)]
-    grown = [run for run in valid if run.case.ahead_ns is not None]
-    if not small or not grown:
+    valid = rows[rows["valid"]]
+    late = len(rows) - len(valid)
+    lateness = f"{late} of {len(rows)} runs were late, and say nothing." if late else "All runs were in time."
+    use = "utilisation_percent"
+    small = valid[(valid["voq_packets"] == settings.small_packets) & valid["ahead_ns"].isna()]
+    grown = valid[valid["ahead_ns"].notna()]
+    if small.empty or grown.empty:
         return [lateness]
-    best = max(grown, key=lambda run: run.emulated.use.utilisation_percent)
-    assert best.case.ahead_ns is not None
-    used = small[0].emulated.use.utilisation_percent
+    best = grown.loc[grown[use].idxmax()]
     return [
-        f"VOQs of {settings.small_packets} packets let their flows use {used:.3g} % of a circuit; "
-        f"growing to {settings.resized_packets} packets {best.case.ahead_ns / 1000:g} us before it, "
-        f"{best.emulated.use.utilisation_percent:.3g} %.",
+        f"VOQs of {settings.small_packets} packets let their flows use {small[use].iloc[0]:.3g} % of a circuit; "
+        f"growing to {settings.resized_packets} packets {best['ahead_ns'] / 1000:g} us before it, {best[use]:.3g} %.",
         lateness,
     ]
