@@ -10,7 +10,7 @@ else, to show how much.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -261,80 +261,35 @@ def leakage(
 
 METRIC = "slowdown.incast.p95"
 F1, RECOVERED, INCAST = "F1 of the asked region", "recovered loss R", "incast p95 of Credence over LQD"
-Matrix = Mapping[tuple[str, str], float | None]
 
 
-@dataclass(frozen=True)
-class ShiftMatrix:
-    """One predictor per condition, on runs of all conditions."""
+def shift_row(trained_on: str, tested_on: str, runs: Sequence[HeldOut], flows: FlowsResult | None) -> dict[str, Any]:
+    """Return the scores of a predictor that trained under a condition on runs of another.
 
-    conditions: Sequence[str]  #: in order
-    #: by condition of the training and of the test, one entry per run
-    held_out: Mapping[tuple[str, str], Sequence[HeldOut]]
-    #: the same with LQD and Credence in closed loop; empty without simulations
-    closed_loop: Mapping[tuple[str, str], FlowsResult]
+    `flows` has LQD and Credence in closed loop; None without simulations.
+    """
+    replay = SentScores.together([run.replay for run in runs])
+    row = {"trained_on": trained_on, "tested_on": tested_on, F1: HeldOut.together(runs)["F1"]}
+    row |= {RECOVERED: replay.recovered_loss, SENT: replay.sent_percent_of_lqd}
+    if flows is not None:
+        lqd, credence = (flows.means(METRIC)[policy].mean for policy in ("lqd", "credence"))
+        row[INCAST] = credence / lqd if credence is not None and lqd else None
+    return row
 
-    def matrices(self) -> dict[str, Matrix]:
-        """Return the matrices that are shown, by title."""
-        replays = {pair: SentScores.together([run.replay for run in runs]) for pair, runs in self.held_out.items()}
-        matrices: dict[str, Matrix] = {
-            F1: {pair: _f1(runs) for pair, runs in self.held_out.items()},
-            RECOVERED: {pair: matrices.recovered_loss for pair, matrices in replays.items()},
-            SENT: {pair: matrices.sent_percent_of_lqd for pair, matrices in replays.items()},
-        }
-        if self.closed_loop:
-            matrices[INCAST] = {pair: _ratio(flows) for pair, flows in self.closed_loop.items()}
-        return matrices
 
-    def frame(self) -> pd.DataFrame:
-        """One row per pair of conditions, one column per matrix."""
-        matrices = self.matrices()
-        return pd.DataFrame(
-            [
-                {
-                    "trained_on": one,
-                    "tested_on": other,
-                    **{title: matrix[one, other] for title, matrix in matrices.items()},
-                }
-                for one in self.conditions
-                for other in self.conditions
-            ]
+def shift_tables(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """A table per score: rows train, columns test."""
+    conditions = list(dict.fromkeys(row["tested_on"] for row in rows))
+    cells = {(row["trained_on"], row["tested_on"]): row for row in rows}
+    return [
+        Table(
+            f"Shift: {title}",
+            ("trained on", *conditions),
+            tuple((one, *(cells[one, other][title] for other in conditions)) for one in conditions),
         )
-
-    def tables(self) -> list[Table]:
-        """A table per matrix: rows train, columns test."""
-        return [
-            Table(
-                f"Shift: {title}",
-                ("trained on", *self.conditions),
-                tuple((one, *(matrix[one, other] for other in self.conditions)) for one in self.conditions),
-            )
-            for title, matrix in self.matrices().items()
-        ]
-
-
-def shift_matrix(
-    conditions: Sequence[str],
-    judged: Callable[[str, str], Sequence[HeldOut]],
-    simulated: Callable[[str, str], FlowsResult] | None,
-) -> ShiftMatrix:
-    """Fill the matrix; the callables get the condition of the training and that of the test."""
-    pairs = [(one, other) for one in conditions for other in conditions]
-    return ShiftMatrix(
-        conditions,
-        {pair: judged(*pair) for pair in pairs},
-        {} if simulated is None else {pair: simulated(*pair) for pair in pairs},
-    )
-
-
-def _f1(runs: Sequence[HeldOut]) -> float | None:
-    f1 = HeldOut.together(runs)["F1"]
-    return f1 if isinstance(f1, float) else None
-
-
-def _ratio(flows: FlowsResult) -> float | None:
-    lqd, credence = (flows.means(METRIC)[policy].mean for policy in ("lqd", "credence"))
-    return credence / lqd if credence is not None and lqd else None
+        for title in (F1, RECOVERED, SENT, INCAST)
+        if rows and title in rows[0]
+    ]
 
 
 SCORES = ("precision", "recall", "f1", "average_precision")
