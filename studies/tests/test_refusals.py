@@ -149,7 +149,6 @@ REFUSED = {
         ),
     ],
     "vermilion_fig8_7": [("seeds=[1,1]", "seeds holds 1 twice")],
-    "vermilion_fig9_1": [("floors=[0.6]", "floors = 0.6 is out of range")],
     "vermilion_fig9_5": [
         ("deviations=[1,1]", "deviations holds 1.0 twice: every value makes points of its own"),
         ("matrices=[]", "matrices is empty"),

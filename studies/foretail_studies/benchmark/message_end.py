@@ -48,6 +48,10 @@ SENDER, NOBODY, NEVER, ALWAYS, BY_HAND = "sender", "nobody", "never", "always", 
 SIZE, SHAPE, LIMIT = "tree of sizes", "tree", "sent"
 KINDS = {SIZE: FLOW_FEATURES, SHAPE: tuple(name for name in FLOW_FEATURES if name != "flow_sent")}
 """Trees and what they read: with the bytes so far, a tree learns how long messages are."""
+TRACED = "dt_alpha_2"
+"""Policy of the runs on which the tree learns."""
+LAST_CELLS = 17
+"""Most cells of its message that come after a last packet: 17 of 256 bytes are three segments."""
 
 
 @dataclass
@@ -62,11 +66,7 @@ class MessageEndSettings(SimulatedPointSettings, Families):
     sharing_rules: dict[str, dict[str, int]] = setting(
         {}, "Sharing rules by their names, each with its numbers as in sharing_rule of evaluate."
     )
-    traced: str = setting("dt_alpha_2", "Policy of the runs on which the tree learns.")
     traffic_ns: int = setting(MISSING, "Traffic time of these runs.", at_least=1)
-    last_cells: int = setting(
-        17, "Most cells of its message that come after a last packet: 17 of 256 bytes are three segments.", at_least=0
-    )
     depth: int = setting(4, "Depth of the tree.", at_least=1, at_most=8)
     least_share: list[float] = setting(
         MISSING, "Probabilities, above one of which the tree tells a last packet.", above=0, at_most=0.99
@@ -87,8 +87,7 @@ class MessageEndSettings(SimulatedPointSettings, Families):
     def check(self, where: str) -> None:
         """Raise ForetailError without families of both kinds, on seeds with two roles, and on rules that are none."""
         super().check(where)
-        if not self.training() or not self.held_out():
-            raise ForetailError("families needs one with held_out=false and one with held_out=true")
+        self.require_both_sides()
         for seed in self.validation_seeds:
             if seed in self.training_seeds:
                 raise ForetailError(f"validation_seeds holds {seed}, on which the tree learns: choose on other seeds")
@@ -105,10 +104,10 @@ class Counted:
     share: npt.NDArray[np.float64]  #: float64[n], which share of the run's packets they are
 
     @classmethod
-    def of(cls, dataset: Dataset, last_cells: int) -> Counted:
+    def of(cls, dataset: Dataset) -> Counted:
         """Count the packets of a trace whose senders told how much of the message is left."""
         frame = dataset.frame([*FLOW_FEATURES, "message_left"])
-        frame["last"] = frame.pop("message_left") <= last_cells
+        frame["last"] = frame.pop("message_left") <= LAST_CELLS
         counts = frame.value_counts(sort=False)
         table = counts.index.to_frame().to_numpy(np.int32)
         return cls(table[:, :-1], table[:, -1] > 0, counts.to_numpy(np.float64) / len(frame))
@@ -148,7 +147,7 @@ class Study:
 
     def traces(self, held_out: bool, seeds: Sequence[int]) -> Iterator[tuple[Condition, Dataset]]:
         """Datasets of all these conditions, collected now where the store has none."""
-        policy = compose_policy(self.settings.traced, "traced")
+        policy = compose_policy(TRACED, "traced")
         for where in self.conditions(held_out):
             whole = self.plan.scenarios[where]
             scenario = replace(whole, traffic_ns=min(whole.traffic_ns, self.settings.traffic_ns))
@@ -191,14 +190,14 @@ class Study:
 def show(settings: MessageEndSettings, run: Run) -> Shown:
     """Learn, choose on the training families, and judge on the others; what the store has is not simulated again."""
     study = Study.of(settings, run.store)
-    runs = [Counted.of(dataset, settings.last_cells) for _, dataset in study.traces(False, settings.training_seeds)]
+    runs = [Counted.of(dataset) for _, dataset in study.traces(False, settings.training_seeds)]
     learned = {kind: study.learned(runs, names) for kind, names in KINDS.items()}
     trees = {
         kind: {f"{kind} {p:g}": tree.with_threshold(Fraction(p)) for p in settings.least_share}
         for kind, tree in learned.items()
     }
     limits = {f"{LIMIT} {most}": study.rule_tree(("flow_sent", most, True, False)) for most in settings.most_sent_cells}
-    as_long = ("left_like_last", settings.last_cells, True, False)
+    as_long = ("left_like_last", LAST_CELLS, True, False)
     fixed = {
         BY_HAND: study.rule_tree(("short_packet", 0, as_long, True)),
         NEVER: study.rule_tree(False),
@@ -329,7 +328,7 @@ def _agreement(study: Study, trees: Mapping[str, Ensemble], seeds: Sequence[int]
     """
     rows = []
     for where, dataset in study.traces(True, seeds):
-        run = Counted.of(dataset, study.settings.last_cells)
+        run = Counted.of(dataset)
         for by, tells in trees.items():
             says = tells.exceeds(run.seen([one.name for one in tells.features])[0])
             both, share = run.share[says & run.last].sum(), run.share[says].sum()

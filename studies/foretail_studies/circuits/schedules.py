@@ -36,6 +36,7 @@ from foretail.sim_bridge.circuits.demand import permutation
 from foretail.sim_bridge.circuits.schedules import SCHEDULER_KINDS, Schedule, next_period_factor, single_hop_guarantee
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
 from foretail_studies.circuits.figures import (
+    DUTY_CYCLE,
     designs_of,
     draw_completion_times,
     draw_designs,
@@ -411,9 +412,6 @@ class DesignSettings(PointSettings):
     degree: int = setting(
         MISSING, "Number of uplinks of a node; k times n is a multiple of it.", at_least=1, at_most=LARGEST_DEGREE
     )
-    duty_cycle: float = setting(
-        0.99, "Share of a slot that carries data; figures without it are shown as well.", above=0, at_most=1
-    )
     nodes: list[int] = setting(
         MISSING, "Number n of nodes; k times n is a multiple of the degree.", at_least=2, at_most=1024
     )
@@ -449,7 +447,7 @@ class DesignCase:
 
 
 def design_experiment(
-    table: Callable[[pd.DataFrame, float], Table], draw: Callable[[pd.DataFrame], Drawn]
+    table: Callable[[pd.DataFrame], Table], draw: Callable[[pd.DataFrame], Drawn]
 ) -> PointExperiment[DesignSettings, DesignCase]:
     """The experiment that shows these points in its own way."""
     return PointExperiment(
@@ -461,7 +459,7 @@ def design_experiment(
         rows=lambda case, outcomes, settings: outcomes,
         show=partial(show, table=table, draw=draw),
         code=("features", "sim_bridge"),
-        varied=("nodes", "matrices", "seeds", "duty_cycle"),
+        varied=("nodes", "matrices", "seeds"),
         depends_on=lambda case, settings: SCHEDULER_KINDS.sources(
             name for name in settings.designs if name not in DESIGNS
         ),
@@ -471,7 +469,7 @@ def design_experiment(
 def show(
     rows: pd.DataFrame,
     settings: DesignSettings,
-    table: Callable[[pd.DataFrame, float], Table],
+    table: Callable[[pd.DataFrame], Table],
     draw: Callable[[pd.DataFrame], Drawn],
 ) -> Shown:
     """Throughputs, what Vermilion's rounding costs, and which throughputs are below their guarantee."""
@@ -482,8 +480,8 @@ def show(
     samples = rows.assign(guarantee=guaranteed)
     violations = samples[samples["theta"] < samples["guarantee"] * (1 - _SLACK)].reset_index(drop=True)
     curves, gap, stem = over_seeds(samples), _gap(samples), settings.experiment
-    frames = {f"{stem}.csv": curves.assign(mean_with_duty_cycle=curves["mean"] * settings.duty_cycle)}
-    tables = [table(samples, settings.duty_cycle)]
+    frames = {f"{stem}.csv": curves.assign(mean_with_duty_cycle=curves["mean"] * DUTY_CYCLE)}
+    tables = [table(samples)]
     if len(gap):
         frames[f"{stem}_rounding.csv"] = gap
         tables.append(_of_rounding(gap))
@@ -504,7 +502,7 @@ def show(
             f"Of {len(samples):,} throughputs {len(violations)} are below what Theorem 22 guarantees for Vermilion.",
         ),
         details={
-            "duty_cycle": settings.duty_cycle,
+            "duty_cycle": DUTY_CYCLE,
             "duty_cycle_included": False,
             "seeds": settings.seeds,
             "curves": curves.to_dict("records"),
@@ -573,7 +571,7 @@ def _gap(samples: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _by_matrix(samples: pd.DataFrame, duty_cycle: float) -> Table:
+def _by_matrix(samples: pd.DataFrame) -> Table:
     """A column per design; Vermilion's once more with the duty cycle."""
     curves = over_seeds(samples[samples["design"] != "robust optimum"])  # rarely differs: see the table of rounding
     columns: dict[str, tuple[tuple[str, str, int], float]] = {}
@@ -581,7 +579,7 @@ def _by_matrix(samples: pd.DataFrame, duty_cycle: float) -> Table:
         name = f"{design}{f' {k}' if k else ''}"
         columns[f"{name} {routing}"] = (design, routing, k), 1.0
         if design == "vermilion":
-            columns[f"{name} x {duty_cycle:g}"] = (design, routing, k), duty_cycle
+            columns[f"{name} x {DUTY_CYCLE:g}"] = (design, routing, k), DUTY_CYCLE
     rows: list[tuple[Cell, ...]] = []
     for _, group in curves.groupby(CASE, sort=False):
         means = group.set_index(DESIGN)["mean"].to_dict()
@@ -594,25 +592,25 @@ def _by_matrix(samples: pd.DataFrame, duty_cycle: float) -> Table:
         ("nodes", "matrix", *columns),
         tuple(rows),
         (
-            f"Means over the seeds, without the duty cycle; columns x {duty_cycle:g} include it. The number is k. "
+            f"Means over the seeds, without the duty cycle; columns x {DUTY_CYCLE:g} include it. The number is k. "
             "Multi-hop is ideal; the optimum is the best single-hop schedule of Vermilion's period.",
         ),
     )
 
 
-def _by_size(samples: pd.DataFrame, duty_cycle: float) -> Table:
+def _by_size(samples: pd.DataFrame) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for _, group in samples.groupby(["nodes", "design", "k"], sort=False):
         first, mean, worst = group.iloc[0], float(group["theta"].mean()), _least(group, "theta")
         guarantee = float(first["guarantee"]) or None
         rows.append(
-            (int(first["nodes"]), str(first["design"]), int(first["k"]), *worst, mean, mean * duty_cycle, guarantee)
+            (int(first["nodes"]), str(first["design"]), int(first["k"]), *worst, mean, mean * DUTY_CYCLE, guarantee)
         )
     return Table(
         "Single-hop throughput by k and nodes",
-        ("nodes", "design", "k", "least", "on", "mean", f"mean x {duty_cycle:g}", "(k-1)/k"),
+        ("nodes", "design", "k", "least", "on", "mean", f"mean x {DUTY_CYCLE:g}", "(k-1)/k"),
         tuple(rows),
-        (f"Over all matrices and seeds, without the duty cycle; the column x {duty_cycle:g} includes it.",),
+        (f"Over all matrices and seeds, without the duty cycle; the column x {DUTY_CYCLE:g} includes it.",),
     )
 
 

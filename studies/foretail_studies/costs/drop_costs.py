@@ -98,12 +98,6 @@ class CostSettings(SimulatedJobSettings, Families):
     repeats: int = setting(
         2, "Number of runs with each decision; a single one does not show chaos.", at_least=1, at_most=100
     )
-    repeat_ns: int = setting(
-        100,
-        "Length by which the link of the port grows from one repeat to the next.",
-        at_least=1,
-        at_most=10**6,
-    )
     flips_per_point: int = setting(
         MISSING, "Number of flips that one process simulates, which is what a killed command repeats.", at_least=1
     )
@@ -112,12 +106,6 @@ class CostSettings(SimulatedJobSettings, Families):
     depth: int = setting(4, "Depth of each tree.", at_least=1, at_most=8)
     learning_rate: float = setting(0.5, "Share of each tree that counts.", above=0, at_most=1)
     fewest_flips: int = setting(20, "Fewest flips in a leaf.", at_least=1)
-    clip_percent: float = setting(
-        5.0,
-        "Percentile, at either end, at which the gains of a run are clipped before the trees learn them.",
-        at_least=0,
-        at_most=49,
-    )
     drop_shares: list[float] = setting(
         MISSING,
         "Shares of arrivals that the trees may drop, beside all whose drop they predict to be cheaper.",
@@ -220,7 +208,7 @@ class Learning:
             for condition in self.conditions
             for whole in (plan.scenarios[condition],)
         }
-        branching = Branching(scenarios, policies, settings.repeats, settings.repeat_ns, plan.simulators, plan.code)
+        branching = Branching(scenarios, policies, settings.repeats, plan.simulators, plan.code)
         drawn: dict[tuple[LabelledRun, int], pd.DataFrame] = {}
         traces: dict[LabelledRun, Dataset] = {}
         cases: list[FlipCase] = []
@@ -289,7 +277,7 @@ class Learning:
         inputs = [FeatureInput(one.name, one.params(self.simulations.cell_bytes, 0), one.bits) for one in chosen]
         return fit_cost_trees(
             labelled[settings.columns].to_numpy(np.int32),
-            gains(labelled, settings.clip_percent),
+            gains(labelled),
             inputs,
             trees=settings.trees,
             depth=settings.depth,

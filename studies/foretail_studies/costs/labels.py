@@ -33,6 +33,10 @@ STRATA = ["flow_class", "fill_band", "first_rtt", "accepted"]
 """Columns that divide the arrivals into strata, for draws and for tables."""
 BANDS = {"below a quarter": 0, "to three quarters": 64, "above": 192}
 """Bands of ``fill`` by name, with the fill at which each begins, in 255ths of the buffer."""
+REPEAT_NS = 100
+"""Length by which the link of the port grows from one repeat to the next."""
+CLIP_PERCENT = 5.0
+"""Percentile, at either end, at which the gains of a run are clipped before the trees learn them."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,6 @@ class Branching:
     scenarios: Mapping[Condition, Scenario]
     policies: Mapping[str, Policy]
     repeats: int
-    repeat_ns: int
     simulators: Mapping[Condition, Simulator]
     code: Sequence[str]  #: digests of what computes costs
 
@@ -86,7 +89,7 @@ class Branching:
                 "rows": list(case.rows),
                 "hold_ns": case.hold_ns,
                 "repeats": self.repeats,
-                "repeat_ns": self.repeat_ns,
+                "repeat_ns": REPEAT_NS,
                 "fork": True,
             }
         }
@@ -252,7 +255,7 @@ def signal_to_noise(labelled: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame([{**dict(zip(by, key, strict=True)), **of(group)} for key, group in groups])
 
 
-def gains(labelled: pd.DataFrame, clip_percent: float) -> NDArray[np.float64]:
+def gains(labelled: pd.DataFrame, clip_percent: float = CLIP_PERCENT) -> NDArray[np.float64]:
     """Return what dropping gains per decision, in log J: float64[rows].
 
     A held flip shares its gain among the decisions that it turned. Few labels, where a query found or lost its timeout,

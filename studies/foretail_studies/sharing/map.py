@@ -32,6 +32,11 @@ from foretail.sim_bridge.policies import PUSHING_OUT
 from foretail.sim_bridge.policy_settings import policy_words, takes_alpha
 from foretail_studies.engines.bootstrap import mean_over_groups
 
+DECIDED_PERCENT = 5.0
+"""Half width of a 95 % interval below which a comparison is decided; one with a single sign is decided too."""
+EQUAL_PERCENT = 5.0
+"""Difference of costs below which settings count as equally good."""
+
 
 @dataclass
 class MapSettings(SimulatedPointSettings, Families):
@@ -49,21 +54,11 @@ class MapSettings(SimulatedPointSettings, Families):
     most_seeds: int = setting(
         30, "Most seeds: further ones follow while a comparison with LQD or CS is undecided.", at_least=1, at_most=1000
     )
-    width_percent: float = setting(
-        5.0,
-        "Half width of a 95 % interval, in percent, below which a comparison is decided; one with a "
-        "single sign is decided too.",
-        above=0,
-        at_most=100,
-    )
     give_up_ratio: float = setting(
         2.0,
         "Ratio of a setting's J to the best J of its policy above which it gets no further seeds.",
         above=1,
         at_most=100,
-    )
-    close_percent: float = setting(
-        5.0, "Difference of costs, in percent, below which settings count as equally good.", above=0, at_most=100
     )
 
     judges: ClassVar[bool] = True
@@ -128,12 +123,7 @@ def race(settings: MapSettings, plan: SharingPlan) -> Race:
         undecided = {
             where: rules
             for where, rules in contenders.items()
-            if any(
-                _is_open(settings, costs.difference(where, rule, to))
-                for to in (LQD, CS)
-                for rule in rules
-                if rule != to
-            )
+            if any(_is_open(costs.difference(where, rule, to)) for to in (LQD, CS) for rule in rules if rule != to)
         }
         if not settings.judges or not undecided:
             break
@@ -177,10 +167,10 @@ def _contenders(
     return list(dict.fromkeys(contenders))
 
 
-def _is_open(settings: MapSettings, difference: PairedDifference) -> bool:
+def _is_open(difference: PairedDifference) -> bool:
     if difference.low is None or difference.high is None:
         return True
-    narrow = (difference.high - difference.low) / 2 <= math.log1p(settings.width_percent / 100)
+    narrow = (difference.high - difference.low) / 2 <= math.log1p(DECIDED_PERCENT / 100)
     return not narrow and difference.low <= 0 <= difference.high
 
 
@@ -267,7 +257,7 @@ def verdicts_of(race: Race) -> list[FamilyVerdict]:
 
 
 def _verdict(race: Race, name: str, conditions: Sequence[Condition]) -> FamilyVerdict:
-    close = math.log1p(race.settings.close_percent / 100)
+    close = math.log1p(EQUAL_PERCENT / 100)
     frozen = list(race.frozen.values())
     tuned = [rule for rule in frozen if race.settings.policies.get(rule.policy)]
     thresholds = [rule for rule in tuned if rule.policy not in PUSHING_OUT]
@@ -284,7 +274,7 @@ def _verdict(race: Race, name: str, conditions: Sequence[Condition]) -> FamilyVe
     lqd_dt = None if dt is None else less(LQD, dt)
     enough = [rule for rule in thresholds if no_worse(rule, [LQD, CS])]
     if no_worse(CS, frozen):
-        verdict, sentence = NO_MATTER, f"{NO_MATTER}: no rule is more than {race.settings.close_percent:g} % cheaper"
+        verdict, sentence = NO_MATTER, f"{NO_MATTER}: no rule is more than {EQUAL_PERCENT:g} % cheaper"
     elif enough:
         cheapest = min(enough, key=lambda rule: less(rule, CS).mean or 0.0)
         verdict, sentence = THRESHOLD, f"{THRESHOLD}: {cheapest} costs {change_text(less(cheapest, CS))} against CS"

@@ -65,6 +65,8 @@ SENDERS = 2
 """Inputs that take part in a burst."""
 WHOLE_SLOTS = 2
 """Slots of a burst of a whole buffer, and packets of buffer per port of its switch."""
+LEAST_WIN = 0.5
+"""Percent of LQD's packets that a policy has to win to be worth having."""
 SHORT = 4
 """A short burst is this part of a long one; both are as likely."""
 POLICIES = {
@@ -115,9 +117,6 @@ class OnlineOptimumSettings(PointSettings):
         above=0,
     )
     tolerance: float = setting(1e-6, "Error of a rate, in packets per slot.", above=0, at_most=0.01)
-    least_win: float = setting(
-        0.5, "What a policy has to win to be worth having, in % of LQD's packets.", at_least=0, at_most=100
-    )
 
 
 @dataclass(frozen=True)
@@ -238,22 +237,22 @@ def show_online_optimum(rows: pd.DataFrame, settings: OnlineOptimumSettings) -> 
             ),
         ],
         frames={f"{settings.experiment}.csv": left.reset_index()},
-        verdict=online_optimum_verdict(left, settings),
+        verdict=online_optimum_verdict(left),
     )
 
 
-def online_optimum_verdict(left: pd.DataFrame, settings: OnlineOptimumSettings) -> list[str]:
+def online_optimum_verdict(left: pd.DataFrame) -> list[str]:
     """Return sentences on what there is to win over the best threshold, by what is known."""
     wins = left["dt"] - left["past"]
     sentences = [
         f"Over the best threshold, the best online policy that knows the past wins {wins.median():.2g} % of LQD's "
         f"packets at the median of {len(left)} processes and {wins.max():.2g} % at most: at least "
-        f"{settings.least_win:g} % in {int((wins >= settings.least_win).sum())} of them."
+        f"{LEAST_WIN:g} % in {int((wins >= LEAST_WIN).sum())} of them."
     ]
-    for kind, some in left[left["dt"] > settings.least_win].groupby("kind", sort=False):
+    for kind, some in left[left["dt"] > LEAST_WIN].groupby("kind", sort=False):
         closed = 100 * (1 - some["past"] / some["dt"])
         sentences.append(
-            f"{KIND_TITLES[str(kind)].capitalize()}: where the best threshold leaves more than {settings.least_win:g} "
+            f"{KIND_TITLES[str(kind)].capitalize()}: where the best threshold leaves more than {LEAST_WIN:g} "
             f"%, in {len(some)}, that policy closes {round(closed.median())} % of it at the median "
             f"[{round(closed.min())}, "
             f"{round(closed.max())}]."
@@ -279,7 +278,6 @@ ONLINE_OPTIMUM = PointExperiment(
         "backgrounds",
         "whole_ports",
         "whole_loads",
-        "least_win",
     ),
 )
 

@@ -210,10 +210,10 @@ TRANSFER, GAP, PAYS, NOTHING = "alpha", "gap", "pays", "nothing"
 class Bounds:
     """From where on something is said of a cell, in % of LQD's packets."""
 
-    least_transfer: float  #: what one alpha leaves beyond the cell's own
-    least_left: float  #: what the cell's own alpha leaves
-    least_won: float  #: what a predictor sends beyond the cell's own alpha
-    most_lost: float  #: what always accepting leaves
+    least_transfer: float = 0.5  #: what one alpha leaves beyond the cell's own
+    least_left: float = 0.5  #: what the cell's own alpha leaves
+    least_won: float = 0.5  #: what a predictor sends beyond the cell's own alpha
+    most_lost: float = 0.1  #: what always accepting leaves
 
 
 def summary_of(rows: pd.DataFrame, predictors: Iterable[str]) -> pd.DataFrame:
@@ -383,29 +383,6 @@ class PredictionMapSettings(PointSettings):
     )
     trials: int = setting(
         400, "Number of adaptive thresholds that are tried for each cell, about.", at_least=1, at_most=10**7
-    )
-    least_transfer: float = setting(
-        0.5,
-        "What one alpha for all cells has to leave beyond the cell's own alpha, in % of LQD's packets, so that a cell "
-        "counts as one where alpha does not transfer.",
-        at_least=0,
-        at_most=100,
-    )
-    least_left: float = setting(
-        0.5,
-        "What the cell's own alpha has to leave, in % of LQD's packets, so that a cell counts as one with a gap.",
-        at_least=0,
-        at_most=100,
-    )
-    least_won: float = setting(
-        0.5,
-        "What the predictor has to send beyond the cell's own alpha, in % of LQD's packets, so that a cell counts as "
-        "one where a predictor pays.",
-        at_least=0,
-        at_most=100,
-    )
-    most_lost: float = setting(
-        0.1, "What counts as nothing lost by always accepting, in % of LQD's packets.", at_least=0, at_most=100
     )
 
     def check(self, where: str) -> None:
@@ -586,7 +563,7 @@ def show(rows: pd.DataFrame, settings: PredictionMapSettings) -> Shown:
     """Show what each policy leaves of each cell, and where there is something to win."""
     compared = chosen(rows)
     every = [(cell, traffic_of(cell, settings)) for cell in cells_of(settings)]
-    bounds = Bounds(settings.least_transfer, settings.least_left, settings.least_won, settings.most_lost)
+    bounds = Bounds()
     summary = regimes(summary_of(compared, PREDICTORS), bounds)
     return Shown(
         compared,
@@ -611,7 +588,7 @@ PREDICTION_MAP = PointExperiment(
         "models.drop",
         "pipelines.training.sending",
     ),
-    varied=("bases", "axes", "recorded", "slots", "bursts", "least_transfer", "least_won", "most_lost"),
+    varied=("bases", "axes", "recorded", "slots", "bursts"),
     depends_on=lambda case, settings: {
         **traffic_of(case, settings).depends_on(),
         "predictors": list(PREDICTORS),

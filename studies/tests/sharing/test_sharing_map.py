@@ -265,7 +265,7 @@ def test_a_forest_stands_beside_the_best_threshold_under_each_transport_that_los
 @given(mean=st.floats(-0.5, 0.5), half=st.floats(0, 0.5))
 def test_a_verdict_is_that_of_its_interval(mean: float, half: float) -> None:
     low, high = math.expm1(mean - half), math.expm1(mean + half)
-    found = verdict(PairedDifference(mean, mean - half, mean + half, 5), 5.0)
+    found = verdict(PairedDifference(mean, mean - half, mean + half, 5))
     close = low >= 1 / 1.05 - 1 and high <= 0.05
     if abs(low - (1 / 1.05 - 1)) > 1e-9 and abs(high - 0.05) > 1e-9:
         assert (found == EQUAL_TRANSPORTS) == close
@@ -274,7 +274,7 @@ def test_a_verdict_is_that_of_its_interval(mean: float, half: float) -> None:
 
 
 def test_one_seed_decides_nothing() -> None:
-    assert verdict(PairedDifference(-1.0, None, None, 1), 5.0) == OPEN
+    assert verdict(PairedDifference(-1.0, None, None, 1)) == OPEN
 
 
 def invented(changes: Mapping[str, float]) -> tuple[Costs, dict[str, dict[str, Rule]], list[Condition]]:

@@ -165,12 +165,11 @@ def test_the_verdict_counts_what_is_won() -> None:
     left = pd.DataFrame(
         {"dt": [2.0, 0.1], "queues": [1.9, 0.1], "past": [0.5, 0.1], "ahead": [0.0, 0.0], "kind": ["on_off", "bursts"]}
     )
-    settings = experiment_settings("online_optimum", "size=small")
-    win, closed = online_optimum_verdict(left, settings)
+    win, closed = online_optimum_verdict(left)
     assert "wins 0.75 % of LQD's packets at the median of 2 processes and 1.5 % at most" in win
     assert win.endswith("at least 0.5 % in 1 of them.")
     assert "closes 75 % of it" in closed
-    assert len(online_optimum_verdict(left[1:], settings)) == 1
+    assert len(online_optimum_verdict(left[1:])) == 1
 
 
 def test_rows_say_what_a_wrong_prediction_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
