@@ -6,9 +6,9 @@ Consistency is what is sent when nobody inverts predictions, robustness the leas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.scenario import FeatureArithmetic
-from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
 from foretail.features.catalog import FEATURES, feature
@@ -30,7 +29,7 @@ from foretail.models.mlflow.registry import NoLineage, lineage
 from foretail.models.mlflow.store import store_exists, tracking_uri
 from foretail.models.scoring.operating_point import at_probability, threshold_probability
 from foretail.pipelines.comparison.statistics import mean_interval
-from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, axes, measure_cases
+from foretail.pipelines.experiment.declaration import PointExperiment, Shown, axes
 from foretail.pipelines.exporting.network import check_inputs
 from foretail.pipelines.runs.notes import say_if_unasked
 from foretail.pipelines.runs.points import SoFar
@@ -45,7 +44,6 @@ from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.scores import SENT
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictions, flipped, labelled, perfect
 from foretail.sim_bridge.policy_settings import SlotParameters
-from foretail_studies.engines.worst_cases import search
 from foretail_studies.slots.policies import FLIP_SEED, LQD_RATIO
 
 LINE_COLUMNS = ["predictor", "policy", "alpha", "threshold", "flip_probability"]
@@ -137,29 +135,15 @@ def summary_of(curves: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-def violations(rows: pd.DataFrame, searched: pd.DataFrame, ports: int) -> dict[str, int]:
+def violations(rows: pd.DataFrame, ports: int) -> dict[str, int]:
     """How many points send less than the guarantees that are drawn: OPT / 1.707 and OPT / N."""
     credence = rows["policy"].isin(["credence", "always accept", "always drop"])
     exact = (rows["predictor"] == "perfect") & (rows["flip_probability"] == 0)
     few = rows["sent"] * (1 + _ROUNDING)
-    of_search = searched["sent"] * searched["ports"] < searched["optimum"]
     return {
         "below_lqd_ratio": int((((rows["policy"] == "lqd") | exact) & (few * LQD_RATIO < rows["optimum"])).sum()),
-        "below_ports": int(
-            ((credence | (rows["policy"] == "cs")) & (few * ports < rows["optimum"])).sum() + of_search.sum()
-        ),
+        "below_ports": int(((credence | (rows["policy"] == "cs")) & (few * ports < rows["optimum"])).sum()),
     }
-
-
-def tables_of(curves: pd.DataFrame, searched: pd.DataFrame) -> list[Table]:
-    """All tables."""
-    return [
-        _by_workload(curves),
-        _by_flips(curves),
-        *_by_threshold(curves),
-        _table_summary(curves),
-        _searched(searched),
-    ]
 
 
 def _by_workload(curves: pd.DataFrame) -> Table:
@@ -233,23 +217,13 @@ def _table_summary(curves: pd.DataFrame) -> Table:
     return Table.of_frame("Consistency and robustness, % of the optimum", summary_of(curves), columns, note)
 
 
-def _searched(searched: pd.DataFrame) -> Table:
-    return Table(
-        "Worst arrivals and predictions that a search found for Credence",
-        ("N", "B", "slots", "predictions", "optimum", "Credence", "% of OPT", "100 / N"),
-        tuple(searched.assign(floor=100 / searched["ports"]).itertuples(index=False, name=None)),
-    )
-
-
 def _text(row: pd.Series, of: str) -> str:
     low, high = row[f"of_{of}_low"], row[f"of_{of}_high"]
     text = f"{row[f'of_{of}']:.4g}"
     return text if pd.isna(low) or low == high else f"{text} [{low:.4g}, {high:.4g}]"
 
 
-POINT, SEARCH_POINT = "tradeoff", "tradeoff_search"
 RULES, PERFECT = "rules", "perfect"
-SEARCH_SEED = 1
 GUARANTEES = (
     "Line OPT / 1.707: LQD by the theorem of Antoniadis et al., and Credence with perfect predictions, which then "
     "sends what LQD sends. Line OPT / N: Credence with any predictions (Lemma 2 of its paper, no counterexample so "
@@ -283,15 +257,6 @@ class TradeoffSettings(PointSettings):
         MISSING, "Probabilities above which a model drops, beside its own threshold.", above=0, at_most=1 - 2**-53
     )
     alphas: list[float] = setting(MISSING, "Alphas of DT; the best for each workload is shown.", above=0)
-    search_ports: list[int] = setting(
-        MISSING,
-        "Ports of the small switches for which a search looks for the worst predictions.",
-        at_least=2,
-        at_most=10,
-    )
-    search_buffer_per_port: int = setting(2, "Packets of buffer per port of these switches.", at_least=1, at_most=64)
-    search_restarts: int = setting(MISSING, "Number of sequences that the search grows.", at_least=1, at_most=10**6)
-    search_steps: int = setting(MISSING, "Number of changes to each sequence.", at_least=1, at_most=10**9)
     models: list[str] = setting([], "Models beside each other, each as in export.")
     features: FeatureArithmetic = part(
         FeatureArithmetic, "Arithmetic of the models' features; average_shift=null means 15, which is 32 slots."
@@ -312,6 +277,18 @@ class TradeoffSettings(PointSettings):
                 self.ports, self.ports * self.buffer_per_port, self.slots, seed=1
             )
 
+    @cached_property
+    def asked(self) -> dict[str, Ensemble]:
+        """The models by the names of their lines; ForetailError for one that cannot be asked, or has seen a seed."""
+        shift = AVERAGE_SHIFT if self.features.average_shift is None else self.features.average_shift
+        store, models = Store(self.store_dir), dict[str, Ensemble]()
+        for given in self.models:
+            model = load_model(given, self.tracking, store)
+            check_inputs(model, self.features.cell_bytes, shift, "features gives")
+            refuse_seen(model, given, self, store)
+            models[_name_of(given, self.models)] = model
+        return models
+
     def parameters(self, name: str) -> tuple[str, dict[str, Any]]:
         """The workload of a name, and its parameters."""
         given = dict(self.workloads[name])
@@ -327,49 +304,12 @@ class TradeoffCase:
     predictor: str
 
 
-@dataclass(frozen=True)
-class SearchCase:
-    """A small switch for which the worst arrivals and predictions are sought."""
-
-    ports: int
-    buffer: int
-
-
-def show(settings: TradeoffSettings, run: Run) -> Shown:
-    """Measure what the store lacks, and show curves, worst cases and what the search found."""
-    models = _models(settings, run.store)
-    code = code_digest("features", "models", "sim_bridge")
-    switch = {name: getattr(settings, name) for name in ("ports", "buffer_per_port", "slots")}
-    measured = measure_cases(
-        settings.experiment,
-        POINT,
-        list(axes(TradeoffCase, settings.workloads, settings.seeds, (RULES, PERFECT, *models))),
-        settings,
-        name=lambda case: f"{case.workload} seed={case.seed} {case.predictor}",
-        depends_on=lambda case: {
-            **switch,
-            "arrivals": _arrivals_key(settings, case.workload),
-            "seed": case.seed,
-            "flip_seed": FLIP_SEED + case.seed,
-            "predictor": models[case.predictor].sha256 if case.predictor in models else case.predictor,
-            **_settings_of(settings, case.predictor),
-            "code": code,
-        },
-        measure=partial(_measured, settings=settings, models=dict(models)),
-    )
-    sought = measure_cases(
-        f"{settings.experiment}: search",
-        SEARCH_POINT,
-        [SearchCase(ports, ports * settings.search_buffer_per_port) for ports in settings.search_ports],
-        settings,
-        name=lambda case: f"worst predictions N={case.ports} B={case.buffer}",
-        depends_on=lambda case: {**asdict(case), **_search_settings(settings), "code": code},
-        measure=partial(_worst, settings=settings),
-    )
-    rows = judged(measured.rows(lambda case, measurement: measurement), _proofs(settings))
-    searched = sought.rows(lambda case, measurement: measurement)
+def show(measured: pd.DataFrame, settings: TradeoffSettings) -> Shown:
+    """Curves, consistency and robustness."""
+    models = settings.asked
+    rows = judged(measured, _proofs(settings))
     curves = curves_of(rows)
-    below = violations(rows, searched, settings.ports)
+    below = violations(rows, settings.ports)
     told_to = rows[rows["threshold"].isna() & (rows["flip_probability"] == 0)].groupby("predictor")
     sums = {name: told_to[name].sum().astype(int).to_dict() for name in ("asked", "predicted_drops")}
     say_if_unasked(
@@ -379,14 +319,12 @@ def show(settings: TradeoffSettings, run: Run) -> Shown:
             if not decides_live(model)  # of the others answers are not counted
         }
     )
-    own = {name: threshold_probability(model) for name, model in models.items()}
     return Shown(
         rows,
-        tables_of(curves, searched),
-        frames={f"{settings.experiment}.csv": curves, f"{settings.experiment}_search.csv": searched},
+        [_by_workload(curves), _by_flips(curves), *_by_threshold(curves), _table_summary(curves)],
+        frames={f"{settings.experiment}.csv": curves},
         notes=(
-            f"Seeds {', '.join(map(str, settings.seeds))}, brackets are 95 % t intervals; {measured.note}; the search: "
-            f"{sought.note}",
+            f"Seeds {', '.join(map(str, settings.seeds))}, brackets are 95 % t intervals",
             *GUARANTEES,
             f"Points below these lines: {below['below_lqd_ratio']} and {below['below_ports']}",
             "DT has the alpha of the grid that sends most of these very seeds, which favours it; a model keeps the "
@@ -395,31 +333,14 @@ def show(settings: TradeoffSettings, run: Run) -> Shown:
         details={
             "seeds": settings.seeds,
             "models": {
-                name: {"ensemble_sha256": model.sha256, "threshold_probability": own[name]}
+                name: {"ensemble_sha256": model.sha256, "threshold_probability": threshold_probability(model)}
                 for name, model in models.items()
             },
             "curves": curves.to_dict("records"),
             "summary": summary_of(curves).to_dict("records"),
-            "search": searched.to_dict("records"),
             "violations": below,
         },
     )
-
-
-TRADEOFF = FunctionExperiment(TradeoffSettings, show)
-
-
-def _models(settings: TradeoffSettings, store: Store) -> dict[str, Ensemble]:
-    """The models by the names of their lines; ForetailError for one that cannot be asked here, or has seen a seed."""
-    addresses = settings.models
-    shift = AVERAGE_SHIFT if settings.features.average_shift is None else settings.features.average_shift
-    models: dict[str, Ensemble] = {}
-    for given in addresses:
-        model = load_model(given, settings.tracking, store)
-        check_inputs(model, settings.features.cell_bytes, shift, "features gives")
-        refuse_seen(model, given, settings, store)
-        models[_name_of(given, addresses)] = model
-    return models
 
 
 def decides_live(model: Ensemble) -> bool:
@@ -476,19 +397,14 @@ def _settings_of(settings: TradeoffSettings, predictor: str) -> dict[str, Any]:
     return {**flips, "thresholds": sorted(settings.thresholds), "features": asdict(settings.features)}
 
 
-def _search_settings(settings: TradeoffSettings) -> dict[str, int]:
-    return {"seed": SEARCH_SEED, "restarts": settings.search_restarts, "steps": settings.search_steps}
-
-
 def _proofs(settings: TradeoffSettings) -> set[str]:
     """Names of workloads that are sequences of proofs."""
     return {name for name in settings.workloads if isinstance(_workload(settings, name), LowerBound)}
 
 
-def _measured(
-    case: TradeoffCase, so_far: SoFar, settings: TradeoffSettings, models: Mapping[str, Ensemble]
-) -> list[dict[str, Any]]:
+def _measured(case: TradeoffCase, so_far: SoFar, settings: TradeoffSettings) -> list[dict[str, Any]]:
     """One row per policy, threshold and flip: packets sent, questions, and answers to drop."""
+    models = settings.asked
     workload, buffer = _workload(settings, case.workload), settings.ports * settings.buffer_per_port
 
     def batches() -> Iterator[Slotted]:
@@ -618,15 +534,19 @@ def _constant(drop: NDArray[np.bool_]) -> Predictions:
     return lambda batch: Predicted(drop.view(np.uint8))
 
 
-def _worst(case: SearchCase, so_far: SoFar, settings: TradeoffSettings) -> dict[str, Any]:
-    """The worst arrivals and predictions that a search finds for Credence against the optimum."""
-    so_far("")
-    worst = search("credence", case.ports, case.buffer, **_search_settings(settings))
-    optimum, credence = worst.counts["opt"], worst.counts["credence"]
-    return {
-        "slots": worst.slots,
-        "predictions": worst.predictions,
-        "optimum": optimum,
-        "sent": credence,
-        "percent_of_optimum": 100 * credence / optimum,
-    }
+TRADEOFF = PointExperiment(
+    settings=TradeoffSettings,
+    kind="tradeoff",
+    cases=lambda settings: axes(TradeoffCase, settings.workloads, settings.seeds, (RULES, PERFECT, *settings.asked)),
+    name=lambda case: f"{case.workload} seed={case.seed} {case.predictor}",
+    measure=_measured,
+    rows=lambda case, rows, settings: rows,
+    show=show,
+    code=("features", "models", "sim_bridge"),
+    varied=("workloads", "seeds", "models", "flip_probabilities", "thresholds", "alphas", "features"),
+    depends_on=lambda case, settings: {
+        "arrivals": _arrivals_key(settings, case.workload),
+        "model": settings.asked[case.predictor].sha256 if case.predictor in settings.asked else None,
+        **_settings_of(settings, case.predictor),
+    },
+)
