@@ -15,7 +15,7 @@ from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, Policy, policy_name, require_rule
 from foretail.core.errors import ForetailError
-from foretail.pipelines.comparison.statistics import PairedDifference, change_text, percent_change
+from foretail.pipelines.comparison.statistics import change_text, percent_change
 from foretail.pipelines.data.simulation import Native, driver_config
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
 from foretail.pipelines.exporting.network import predictor_to_store
@@ -262,10 +262,6 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
 BENCHMARK = FunctionExperiment(BenchmarkSettings, show)
 
 
-def _percents(difference: PairedDifference) -> list[float | None]:
-    return [percent_change(end) for end in (difference.mean, difference.low, difference.high)]
-
-
 def _rows(costs: Costs, conditions: Sequence[Condition], field: Field, held_out: set[Condition]) -> pd.DataFrame:
     """One row per condition and rule.
 
@@ -278,8 +274,6 @@ def _rows(costs: Costs, conditions: Sequence[Condition], field: Field, held_out:
         rules = [rule for rule in field.rules if rule != field.judged] or field.rules
         floor = percent_change(costs.noise_floor(where, rules))
         for rule in field.rules:
-            change = _percents(costs.difference(where, rule, field.reference))
-            regret = _percents(costs.regret(where, rule, rules))
             rows.append(
                 {
                     "family": where.family,
@@ -288,9 +282,9 @@ def _rows(costs: Costs, conditions: Sequence[Condition], field: Field, held_out:
                     "rule": str(rule),
                     "seeds": len(costs.runs[where][rule]),
                     "cost": math.exp(costs.level(where, rule, list(costs.runs[where][rule]))),
-                    **dict(zip(("change", "change_low", "change_high"), change, strict=True)),
+                    **costs.difference(where, rule, field.reference).columns("change", percent_change),
                     "guard": guard_percent(costs, where, rule, field.reference, len(held_out)),
-                    **dict(zip(("regret", "regret_low", "regret_high"), regret, strict=True)),
+                    **costs.regret(where, rule, rules).columns("regret", percent_change),
                     "noise_floor": floor,
                 }
             )

@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -286,22 +285,10 @@ def _row(
         "told by": row,
         "entries": entries,
         "bits": entries * FLOW_ENTRY_BITS if entries and by not in (NEVER, ALWAYS) else None,
-        **_columns("change", change),
-        **_columns("survives", survives),
+        **change.columns("change"),
+        **survives.columns("survives"),
         "gain": float(gain.mean()),
     }
-
-
-def _columns(name: str, difference: PairedDifference) -> dict[str, Cell]:
-    return {name: difference.mean, f"{name}_low": difference.low, f"{name}_high": difference.high}
-
-
-def _difference(row: Mapping[Any, Any], name: str) -> PairedDifference:
-    mean, low, high = (
-        None if (value := row[key]) is None or pd.isna(value) else float(value)
-        for key in (name, f"{name}_low", f"{name}_high")
-    )
-    return PairedDifference(mean, low, high, 0)
 
 
 def _table_of(frame: pd.DataFrame) -> Table:
@@ -312,8 +299,8 @@ def _table_of(frame: pd.DataFrame) -> Table:
                 "rule": row["rule"],
                 "told by": row["told by"],
                 "kbit of a switch": None if pd.isna(row["bits"]) else row["bits"] / 1000,
-                "J against the sender's tag": change_text(_difference(row, "change")),
-                "survives, %": interval_text(_difference(row, "survives")),
+                "J against the sender's tag": change_text(PairedDifference.of_columns(row, "change")),
+                "survives, %": interval_text(PairedDifference.of_columns(row, "survives")),
             }
             for row in frame.to_dict("records")
         ),
@@ -361,7 +348,10 @@ def _verdict(frame: pd.DataFrame) -> list[str]:
     """The share of the gain that survives, for each rule, by the tree on all flows and by the limit."""
     sentences = []
     for name, rows in frame.groupby("rule", sort=False):
-        by = {row["told by"]: interval_text(_difference(row, "survives"), "") for row in rows.to_dict("records")}
+        by = {
+            row["told by"]: interval_text(PairedDifference.of_columns(row, "survives"), "")
+            for row in rows.to_dict("records")
+        }
         tree, limit = (next(text for one, text in by.items() if one.startswith(kind)) for kind in (SHAPE, LIMIT))
         sentences.append(
             f"{name}: {tree} % of the tag's gain survives with the tree, {limit} % with a limit of the bytes so far."

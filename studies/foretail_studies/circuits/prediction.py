@@ -520,9 +520,7 @@ TRUST = PointExperiment(
 class PredictionSettings(ExperimentSettings, DemandConfig):
     """Demand predictors on workloads."""
 
-    def check(self, where: str) -> None:
-        """Raise ForetailError on what cannot be compared."""
-        DemandConfig.check(self, where)
+    check = DemandConfig.check
 
 
 def show_prediction(settings: PredictionSettings, run: Run) -> Shown:

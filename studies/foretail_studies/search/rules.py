@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,6 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key
 from foretail.pipelines.settings.predictors import LEARNED, rule_of
 from foretail_studies.search.trials import (
-    DrawnTrial,
     Simulations,
     Trial,
     Trials,
@@ -207,11 +206,9 @@ def _all_trials(settings: RuleSettings, trials: Trials, simulations: Simulations
         )
         trials.keep(
             [
-                Trial(
-                    one.number, one.values, {SCORE: _score(losses[one.number], best), LOSSES: losses[one.number]}, None
-                )
+                replace(one, figures={SCORE: _score(losses[one.number], best), LOSSES: losses[one.number]})
                 if one.number in losses
-                else Trial(one.number, one.values, None, f"it takes {entries[one.number]} table entries")
+                else replace(one, failed=f"it takes {entries[one.number]} table entries")
                 for one in batch
             ]
         )
@@ -341,7 +338,7 @@ def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, trials: Seq
     log_traffic(run, {str(where): scenario for where, scenario in plan.scenarios.items()}, settings.seeds, "train")
 
 
-def _text(trial: Trial | DrawnTrial) -> str:
+def _text(trial: Trial) -> str:
     """The numbers in the order of the rule."""
     return " ".join(map(str, astuple(rule_of(trial.values))))
 

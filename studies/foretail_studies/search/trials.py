@@ -301,21 +301,13 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would report every st
 
 
 @dataclass(frozen=True)
-class DrawnTrial:
-    """A trial to evaluate: its number from 0, and a value for every setting."""
-
-    number: int
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Trial:
-    """A finished trial."""
+    """A trial that was drawn, or is finished."""
 
-    number: int  #: of the trial
-    values: Mapping[str, Any]  #: what was drawn
-    figures: Mapping[str, Any] | None  #: by name; None when it failed
-    failed: str | None  #: why, one sentence; None when it did not
+    number: int  #: from 0
+    values: Mapping[str, Any]  #: what was drawn, for every setting
+    figures: Mapping[str, Any] | None = None  #: by name; None when it failed
+    failed: str | None = None  #: why, one sentence; None when it did not
 
 
 class Trials:
@@ -351,7 +343,7 @@ class Trials:
         stored = self._stored.get_trials(deepcopy=False)
         return [Trial(one.number, one.params, one.user_attrs.get(FOUND), one.user_attrs.get(FAILED)) for one in stored]
 
-    def batch(self, total: int) -> list[DrawnTrial]:
+    def batch(self, total: int) -> list[Trial]:
         """Return the next trials to evaluate, all below `total`; empty when there are none."""
         first = len(self._stored.get_trials(deepcopy=False))
         if first >= total:
@@ -361,7 +353,7 @@ class Trials:
         for number in range(start, start + self._batch):
             self._drawing.sampler = self._sampler_of(number)
             self._open.append(self._drawing.ask(self._distributions))
-        return [DrawnTrial(trial.number, trial.params) for trial in self._open[first - start :] if trial.number < total]
+        return [Trial(trial.number, trial.params) for trial in self._open[first - start :] if trial.number < total]
 
     def keep(self, trials: Sequence[Trial]) -> None:
         """Keep what became of a batch, in its order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -212,19 +212,14 @@ def rows_of(race: Race) -> pd.DataFrame:
                     "frozen": rule == race.frozen[rule.policy],
                     "hindsight": rule == race.hindsight(where, rule.policy),
                     "seeds": len(runs),
-                    **_with_interval("cost", level, math.exp),
-                    **_with_interval("regret", race.costs.regret(where, rule, contenders), math.expm1),
+                    **level.columns("cost", math.exp),
+                    **race.costs.regret(where, rule, contenders).columns("regret", math.expm1),
                     "noise_floor": None if floor is None else math.expm1(floor),
                     **{name: mean_interval([run[name] for run in runs.values()]).mean for name in MEANS},
                 }
             )
     numbers = {column: np.float64 for column in rows[0] if column.startswith(("cost", "regret", "noise"))}
     return pd.DataFrame(rows).astype(numbers)  # what one seed does not tell is NaN
-
-
-def _with_interval(name: str, log: PairedDifference, of_log: Callable[[float], float]) -> dict[str, float | None]:
-    ends = {name: log.mean, f"{name}_low": log.low, f"{name}_high": log.high}
-    return {column: None if value is None else of_log(value) for column, value in ends.items()}
 
 
 def shown(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:

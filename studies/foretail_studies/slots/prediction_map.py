@@ -228,19 +228,15 @@ def summary_of(rows: pd.DataFrame, predictors: Iterable[str]) -> pd.DataFrame:
         learned = some[some["policy"] == "predictor"]["setting"]
         row["predictor_setting"] = learned.iloc[0]
         for name in dict.fromkeys((*LEFT, "abm_fixed", "best_tuned", *predictors)):
-            row |= _interval(name, mean_interval(list(left[name].values())))
-        row |= _interval("transfer", paired_difference(left["dt_fixed"], left["dt_tuned"]))
-        row |= _interval("won", paired_difference(left["dt_tuned"], left["predictor"]))
+            row |= mean_interval(list(left[name].values())).columns(name)
+        row |= paired_difference(left["dt_fixed"], left["dt_tuned"]).columns("transfer")
+        row |= paired_difference(left["dt_tuned"], left["predictor"]).columns("won")
         records.append(row)
     return pd.DataFrame(records)
 
 
 def _names(rows: pd.DataFrame) -> pd.Series:
     return rows["policy"] + rows["chosen"].map(lambda chosen: f"_{chosen}" if chosen else "")
-
-
-def _interval(name: str, difference: PairedDifference) -> dict[str, float | None]:
-    return {name: difference.mean, f"{name}_low": difference.low, f"{name}_high": difference.high}
 
 
 def regimes(summary: pd.DataFrame, bounds: Bounds) -> pd.DataFrame:

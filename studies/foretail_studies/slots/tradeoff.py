@@ -6,8 +6,8 @@ Consistency is what is sent when nobody inverts predictions, robustness the leas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
 from foretail.models.mlflow.registry import NoLineage, lineage
 from foretail.models.mlflow.store import store_exists, tracking_uri
 from foretail.models.scoring.operating_point import at_probability, threshold_probability
-from foretail.pipelines.comparison.statistics import mean_interval
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown, axes
 from foretail.pipelines.exporting.network import check_inputs
 from foretail.pipelines.runs.notes import say_if_unasked
@@ -38,7 +38,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import load_model
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, SLOT_NS, Slotted, slots_shift
-from foretail.sim_bridge.arrivals.workloads import LowerBound, Workload, workload_of
+from foretail.sim_bridge.arrivals.workloads import LowerBound, Workload, joined, workload_of
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, labelled_records, slotted_run
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.scores import SENT
@@ -77,8 +77,7 @@ def curves_of(rows: pd.DataFrame) -> pd.DataFrame:
         row = dict(zip(["workload", "proof", *LINE_COLUMNS], values, strict=True))
         for name in ("lqd", "optimum"):
             percents = group[f"percent_of_{name}"].tolist()
-            interval = mean_interval(percents)
-            row |= {f"of_{name}": interval.mean, f"of_{name}_low": interval.low, f"of_{name}_high": interval.high}
+            row |= mean_interval(percents).columns(f"of_{name}")
             row[f"least_of_{name}"] = min(percents)
         made.append(row | {name: group[name].mean() for name in ("arrivals", "sent", "asked", "predicted_drops")})
     curves = pd.DataFrame(made)
@@ -218,9 +217,8 @@ def _table_summary(curves: pd.DataFrame) -> Table:
 
 
 def _text(row: pd.Series, of: str) -> str:
-    low, high = row[f"of_{of}_low"], row[f"of_{of}_high"]
-    text = f"{row[f'of_{of}']:.4g}"
-    return text if pd.isna(low) or low == high else f"{text} [{low:.4g}, {high:.4g}]"
+    interval = PairedDifference.of_columns(row, f"of_{of}")
+    return interval_text(interval if interval.low != interval.high else replace(interval, low=None), "", digits=4)
 
 
 RULES, PERFECT = "rules", "perfect"
@@ -437,7 +435,7 @@ def _measured(case: TradeoffCase, so_far: SoFar, settings: TradeoffSettings) -> 
 def _rules(traffic: Slotted, settings: TradeoffSettings, buffer: int) -> Iterator[dict[str, Any]]:
     """Yield rows without a model: the optimum, LQD and drop-tail rules, and Credence with one answer to everything."""
     optimum = late_qd(settings.ports, buffer, traffic.slot, traffic.port)["transmitted"]
-    yield {**_empty("optimum"), "arrivals": len(traffic), "sent": optimum}
+    yield {"policy": "optimum", "arrivals": len(traffic), "sent": optimum}
     for policy in ("lqd", "followlqd", "cs"):
         yield _row(policy, traffic, settings, buffer)
     for alpha in sorted(settings.alphas):
@@ -461,8 +459,8 @@ def _served(model: Ensemble, traffic: Slotted, settings: TradeoffSettings, seed:
         scorer = scorer_of(model if threshold is None else at_probability(model, threshold))
         for flip in sorted(settings.flip_probabilities) if threshold is None else (0.0, 1.0):
             sent = run.sent(asking_policy(model), scorer, inverted=flip, draw=FLIP_SEED + seed)
-            measurement = {"arrivals": len(traffic), "sent": sent, "threshold": threshold, "flip_probability": flip}
-            yield {**_empty(asking_policy(model)), **measurement}
+            row = {"policy": asking_policy(model), "arrivals": len(traffic), "sent": sent}
+            yield row | {"threshold": threshold, "flip_probability": flip}
 
 
 def _row(
@@ -478,19 +476,12 @@ def _row(
 ) -> dict[str, Any]:
     used = SlotParameters().alpha if alpha is None else [alpha]
     ran = slotted(policy, settings.ports, buffer, traffic.slot, traffic.port, predictions, labels=False, alpha=used)
-    row = {**_empty(policy), "arrivals": len(traffic), "sent": ran["transmitted"]}
+    row = {"policy": policy, "arrivals": len(traffic), "sent": ran["transmitted"]}
     if predictions is not None:
         is_consulted = ran["asked"].view(np.bool_)
-        row |= {
-            "asked": int(np.count_nonzero(is_consulted)),
-            "predicted_drops": int(np.count_nonzero(predictions[is_consulted])),
-        }
+        row["asked"] = int(np.count_nonzero(is_consulted))
+        row["predicted_drops"] = int(np.count_nonzero(predictions[is_consulted]))
     return row | {"alpha": alpha, "threshold": threshold, "flip_probability": flip}
-
-
-def _empty(policy: str) -> dict[str, Any]:
-    names = ("asked", "predicted_drops", "alpha", "threshold", "flip_probability")
-    return {"policy": policy, **dict.fromkeys(names)}
 
 
 def _asked(
@@ -515,17 +506,17 @@ def _asked(
         parts.append(Labelled(arrivals, np.ascontiguousarray(records["lqd_drop"])))
         probability.append(model.probability(x))
         own.append(model.exceeds(x))
-    return _labelled(iter(parts)), np.concatenate(probability), np.concatenate(own)
+    return _labelled(parts), np.concatenate(probability), np.concatenate(own)
 
 
-def _joined(batches: Iterator[Slotted]) -> Slotted:
+def _joined(batches: Iterable[Slotted]) -> Slotted:
     parts = [*batches]
     if not parts:
         raise ForetailError("the workload sends no packet: raise the slots of the experiment, or its load")
-    return Slotted(np.concatenate([group.slot for group in parts]), np.concatenate([group.port for group in parts]))
+    return joined(parts)
 
 
-def _labelled(batches: Iterator[Labelled]) -> Labelled:
+def _labelled(batches: Iterable[Labelled]) -> Labelled:
     parts = [*batches]
     return Labelled(_joined(group.arrivals for group in parts), np.concatenate([group.lqd_drop for group in parts]))
 
