@@ -273,7 +273,6 @@ ADAPTIVE_TRACK: PointExperiment[AdaptiveSettings, AdaptiveCase] = PointExperimen
     cases=_cases,
     name=lambda case: f"{case.way}, training {case.training}",
     measure=_judge,
-    rows=lambda case, judged, settings: judged,
     show=_show,
     code=(__name__, "models.drop"),  # predictors are imported by their names in settings
     varied=("model", "ways", "calibration"),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -222,10 +222,10 @@ def show_demand(rows: pd.DataFrame, settings: DemandTrackSettings) -> Shown:
 DEMAND_TRACK = PointExperiment(
     settings=DemandTrackSettings,
     kind="demand_track",
-    cases=lambda settings: [RuleCase(*astuple(one), rule) for one in settings.configs for rule in settings.predictors],
-    name=str,
+    cases=lambda settings: [
+        RuleCase(one.family, one.condition, rule) for one in settings.configs for rule in settings.predictors
+    ],
     measure=_throughputs,
-    rows=lambda case, rows, settings: rows,
     show=show_demand,
     code=("models.demand.scores", "pipelines.demand"),
     varied=("model", "parameters", "rules", "windows", "training_seeds", "shared", "families"),
@@ -449,10 +449,10 @@ def open_loop_scores(families: Families, seeds: Sequence[int], scorers: Sequence
 OPEN_LOOP_TRACK = PointExperiment(
     settings=OpenLoopSettings,
     kind="open_loop",
-    cases=lambda settings: [RuleCase(*astuple(one), rule) for one in settings.traffic for rule in settings.everybody],
-    name=str,
+    cases=lambda settings: [
+        RuleCase(one.family, one.condition, rule) for one in settings.traffic for rule in settings.everybody
+    ],
     measure=_sent,
-    rows=lambda case, rows, settings: rows,
     show=show_open_loop,
     code=("sim_bridge.arrivals", "sim_bridge.open_loop"),
     varied=("model", "asking", "rules", "thresholds", "shared", "families"),

@@ -257,7 +257,8 @@ Percents = Mapping[Condition, Mapping[str, Mapping[int, float]]]
 def percents_of(rows: pd.DataFrame) -> Percents:
     """The column ``percent`` of rows of rules on runs."""
     percents: dict[Condition, dict[str, Mapping[int, float]]] = {}
-    for (family, condition, rule), some in rows.groupby(["family", "condition", "rule"], sort=False):
+    for names, some in rows.groupby(["family", "condition", "rule"], sort=False):
+        family, condition, rule = map(str, names)
         by_seed = dict(zip(some["seed"], some["percent"], strict=True))
         percents.setdefault(Condition(family, condition), {})[rule] = by_seed
     return percents

@@ -509,7 +509,6 @@ TRUST = PointExperiment(
     cases=_cases,
     name=lambda case: f"{case.matrix}, seed {case.seed}",
     measure=_throughputs,
-    rows=lambda case, rows, settings: rows,
     show=show_trust,
     code=("features", "models", "sim_bridge"),
     varied=("seeds",),

@@ -456,7 +456,6 @@ def design_experiment(
         cases=_design_cases,
         name=lambda case: f"{case.matrix} on {case.nodes} nodes, seed {case.seed}",
         measure=_outcomes,
-        rows=lambda case, outcomes, settings: outcomes,
         show=partial(show, table=table, draw=draw),
         code=("features", "sim_bridge"),
         varied=("nodes", "matrices", "seeds"),

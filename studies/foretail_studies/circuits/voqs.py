@@ -368,7 +368,7 @@ def _conclusion(rows: pd.DataFrame, settings: VoqSettings) -> list[str]:
     grown = valid[valid["ahead_ns"].notna()]
     if small.empty or grown.empty:
         return [lateness]
-    best = grown.loc[grown[use].idxmax()]
+    best = grown.iloc[int(grown[use].argmax())]
     return [
         f"VOQs of {settings.small_packets} packets let their flows use {small[use].iloc[0]:.3g} % of a circuit; "
         f"growing to {settings.resized_packets} packets {best['ahead_ns'] / 1000:g} us before it, {best[use]:.3g} %.",

@@ -13,7 +13,6 @@ from dataclasses import asdict, astuple, dataclass, replace
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import TPESampler
@@ -25,9 +24,8 @@ from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS, policy
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
-from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, percent_change
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Learned, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
 from foretail.pipelines.families import DEFAULT, POINT, Rule, SharingCase, SharingPlan
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key
@@ -121,7 +119,6 @@ def show(settings: RuleSettings, run: Run) -> Shown:
     return Shown(
         frame,
         [_table(finalists, settings.reference)],
-        {"": Drawn(draw_curves(frame, settings.reference), CAPTION)},
         frames={"trials.csv": frame.drop(columns=LOSSES)},
         notes=(
             simulations.costs.note,
@@ -314,21 +311,6 @@ def _frame(plan: SharingPlan, trials: Sequence[Trial]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-CAPTION = (
-    "The best rule so far by simulated seconds of traffic: J on the seed of the trials, against the reference. Rules "
-    "that were tried first stand at the left end."
-)
-
-
-@styled
-def draw_curves(frame: pd.DataFrame, reference: str) -> Figure:
-    """The best score so far; `frame` has the trials in order."""
-    figure, (axes,) = panels(1, inches=(5.2, 3.4))
-    axes.step(frame["simulated_s"], frame["best"], where="post")
-    axes.set(xlabel="simulated traffic, s", ylabel=f"J against {reference}, %", xscale="log")
-    return figure
 
 
 def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, trials: Sequence[Trial]) -> None:

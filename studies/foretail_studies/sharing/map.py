@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
@@ -20,7 +19,7 @@ from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import ASKING, DT_PREDICTED, limits, require_tunable
 from foretail.core.errors import ForetailError
 from foretail.core.limits import require_within
-from foretail.models.scoring.figure_style import legend, panels, styled
+from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import predictor_to_store
@@ -313,13 +312,11 @@ def conclusion(race: Race, verdicts: Sequence[FamilyVerdict]) -> list[str]:
     ]
 
 
-CAPTIONS = {
-    "": "Regret in %, by condition and rule: how much more a run costs than under the best rule of its condition. A "
-    "policy with settings stands there as the literature has it, with its best single setting over the training "
-    "families, and with the setting that was best in the condition. Families below the line are held out.",
-    "settings": "Regret by setting, one line per condition, those of training families in blue. A dot is the policy as "
-    "the literature has it, the dashed line the setting that was frozen.",
-}
+CAPTION = (
+    "Regret in %, by condition and rule: how much more a run costs than under the best rule of its condition. A policy "
+    "with settings stands there as the literature has it, with its best single setting over the training families, and "
+    "with the setting that was best in the condition. Families below the line are held out."
+)
 LARGEST_PERCENT = 300.0
 """Colours end here."""
 
@@ -348,37 +345,6 @@ def draw_map(rows: pd.DataFrame) -> Figure:
         border.set_visible(False)
     bar = figure.colorbar(image, ax=axes, label="regret, %", extend="max", fraction=0.03)
     bar.ax.yaxis.set_major_formatter("{x:g}")
-    return figure
-
-
-@styled
-def draw_settings(rows: pd.DataFrame) -> Figure:
-    """A panel per policy with several settings, a line per condition; a dot is the policy as it comes."""
-    tuned = [policy for policy, part in rows.groupby("policy", sort=False) if part["setting"].nunique() > 2]
-    figure, row = panels(max(len(tuned), 1), inches=(1 + 3.6 * max(len(tuned), 1), 3.4), sharey=True)
-    for axes, policy in zip(row, tuned, strict=False):
-        part = rows[rows["policy"] == policy]
-        order = {setting: place for place, setting in enumerate(part["setting"].drop_duplicates())}
-        for (held_out, _, _), of_condition in part.groupby(["held_out", "family", "condition"]):
-            for as_it_comes, look in ((False, "-"), (True, ".")):
-                shown = of_condition[(of_condition["setting"] == DEFAULT) == as_it_comes]
-                percent = 100 * shown["regret"].clip(lower=0.001)
-                colour = "C3" if held_out else "C0"
-                axes.plot(shown["setting"].map(order), percent, look, color=colour, linewidth=0.8, alpha=0.7)
-        frozen = part.loc[part["frozen"], "setting"]
-        if len(frozen):
-            axes.axvline(order[frozen.iloc[0]], color="0.3", linestyle="--", linewidth=1)
-        axes.set_xticks(list(order.values()), list(order), rotation=70)
-        axes.set(title=policy_words(str(policy)), yscale="log")
-    row[0].set_ylabel("regret, %")
-    marks = (
-        Line2D([], [], color="C0"),
-        Line2D([], [], color="C3"),
-        Line2D([], [], color="0.3", linestyle="", marker="."),
-        Line2D([], [], color="0.3", linestyle="--"),
-    )
-    names = ("training condition", "held-out condition", "as in the literature", "frozen setting")
-    legend(figure, marks, names, "lower center", ncols=2)
     return figure
 
 
@@ -490,11 +456,10 @@ def show(settings: MapSettings, run: Run) -> Shown:
     if settings.judges:
         rivals = [rivals_table(frame, policy) for policy in settings.asking] if plan.library is not None else []
         shown = [regrets_table(frame), *rivals, families_table(verdicts), *shown]
-    figures = {"": draw_map(frame), "settings": draw_settings(frame)}
     return Shown(
         frame,
         shown,
-        {name: Drawn(figure, CAPTIONS[name]) for name, figure in figures.items()},
+        {"": Drawn(draw_map(frame), CAPTION)},
         frames={f"{settings.experiment}.csv": frame},
         notes=(
             f"Cost J: geometric mean of the mean slowdowns of queries, of short and of long flows. Regret: J over the "

@@ -505,13 +505,13 @@ def show_worst_cases(rows: pd.DataFrame, settings: WorstCaseSettings) -> Shown:
 
 
 WORST_CASES = PointExperiment(
-    WorstCaseSettings,
-    "worst_cases",
-    _cases,
-    lambda case: f"{case.objective}, {case.ports} ports, buffer {case.buffer}",
-    _measure,
-    _rows,
-    show_worst_cases,
+    settings=WorstCaseSettings,
+    kind="worst_cases",
+    cases=_cases,
+    name=lambda case: f"{case.objective}, {case.ports} ports, buffer {case.buffer}",
+    measure=_measure,
+    rows=_rows,
+    show=show_worst_cases,
     code=("foretail_studies.engines.worst_cases",),
     varied=("objectives",),
     depends_on=lambda case, settings: {"policy": policy_identity(case.objective) if is_guest(case.objective) else None},

@@ -531,7 +531,6 @@ TRADEOFF = PointExperiment(
     cases=lambda settings: axes(TradeoffCase, settings.workloads, settings.seeds, (RULES, PERFECT, *settings.asked)),
     name=lambda case: f"{case.workload} seed={case.seed} {case.predictor}",
     measure=_measured,
-    rows=lambda case, rows, settings: rows,
     show=show,
     code=("features", "models", "sim_bridge"),
     varied=("workloads", "seeds", "models", "flip_probabilities", "thresholds", "alphas", "features"),
