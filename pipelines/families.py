@@ -159,6 +159,16 @@ class SharingPlan:
         """Everything that the measurement depends on."""
         return {**self.simulators[case.where].depends_on(self.document(case)), "code": self.code}
 
+    @property
+    def cell_bytes(self) -> int:
+        """The unit of features that count bytes; ForetailError unless all conditions share it, for trees have one."""
+        cells = {scenario.features.cell_bytes for scenario in self.scenarios.values()}
+        if len(cells) > 1:
+            raise ForetailError(
+                f"families has cells of {sorted(cells)} bytes, and trees have one unit: give all the same"
+            )
+        return cells.pop()
+
     def settings_of(self, policy: str) -> list[Rule]:
         """The policy's rules, the default first."""
         return [rule for rule in self.rules if rule.policy == policy]

@@ -124,7 +124,7 @@ def _plans(plan: SharingPlan, settings: ChosenTcpSettings, store: Store) -> list
             for where, one in held_out.items()
             if one.topology.server_link_bps == rate
         }
-        (cell_bytes,) = {one.features.cell_bytes for one in scenarios.values()}
+        cell_bytes = plan.cell_bytes
         made = {
             Rule(LEARNED, name): asking.ask(export_to_store(zoo.rule(name).ensemble(cell_bytes, shift), store).library)
             for name in zoo.names()[: settings.zoo]

@@ -198,9 +198,8 @@ class Field:
             judged = _rule(policy)
         numbers = {name: {**RULE_DEFAULTS, **one} for name, one in settings.sharing_rules.items()}
         asking = compose_policy(LEARNED, "sharing_rules")
-        (cell_bytes,) = {scenario.features.cell_bytes for scenario in plan.scenarios.values()}
         made = {
-            Rule(LEARNED, name): asking.ask(export_to_store(rule_of(one).ensemble(cell_bytes), store).library)
+            Rule(LEARNED, name): asking.ask(export_to_store(rule_of(one).ensemble(plan.cell_bytes), store).library)
             for name, one in numbers.items()
         }
         plan = replace(plan, rules={**plan.rules, **made})

@@ -133,12 +133,7 @@ class Study:
         """Compose everything; ForetailError on unknown policies, and on cells of several sizes."""
         named = [*settings.spared.values(), *(name for name in settings.spared if name not in settings.sharing_rules)]
         plan = SharingPlan.of(settings, settings.shared, settings.families, {one: {} for one in named})
-        cells = {scenario.features.cell_bytes for scenario in plan.scenarios.values()}
-        if len(cells) > 1:
-            raise ForetailError(
-                f"families has cells of {sorted(cells)} bytes: give all the same, for trees have one unit"
-            )
-        return cls(settings, replace(plan, rules={}), store, Costs(), cells.pop())
+        return cls(settings, replace(plan, rules={}), store, Costs(), plan.cell_bytes)
 
     def conditions(self, held_out: bool) -> list[Condition]:
         """Return the conditions that judge if `held_out`, else those that train."""

@@ -198,7 +198,7 @@ class Learning:
         plan = SharingPlan.of(settings, settings.shared, settings.training(), {CS.policy: {}})
         named = conditions_of(settings.conditions, plan, "conditions")
         conditions = named or [next(one) for _, one in groupby(plan.scenarios, key=lambda condition: condition.family)]
-        return cls(settings, plan, conditions, Simulations.of(settings, plan, conditions, store), store)
+        return cls(settings, plan, conditions, Simulations(settings, plan, store), store)
 
     def labelled(self, policies: Mapping[str, Policy]) -> Labelled:
         """Draw arrivals of every run under these policies, measure branches and keep the labels as datasets."""

@@ -215,7 +215,7 @@ def show(settings: PpoSettings, run: Run) -> Shown:
     reference = Rule(policy_name(settings.reference), DEFAULT)
     plan = SharingPlan.of(settings, settings.shared, settings.training(), {settings.reference: {}})
     conditions = list(plan.scenarios)
-    simulations = Simulations.of(settings, plan, conditions, run.store)
+    simulations = Simulations(settings, plan, run.store)
     entries = _rounds(settings, plan, run.store, simulations.cell_bytes)
     trees = {Rule(LEARNED, f"ppo_{number}"): Ensemble.load(one.path / PLAYED_TREE) for number, one in entries.items()}
     levels = simulations.levels({reference: None, **trees}, conditions, settings.seeds[:1])

@@ -108,7 +108,7 @@ def show(settings: RuleSettings, run: Run) -> Shown:
     """Draw and judge rules until there are as many as wanted, those of earlier runs included; then the finalists."""
     names = dict.fromkeys([settings.reference, *settings.baselines])
     plan = SharingPlan.of(settings, settings.shared, settings.training(), {name: {} for name in names})
-    simulations = Simulations.of(settings, plan, list(plan.scenarios), run.store)
+    simulations = Simulations(settings, plan, run.store)
     trials, file = _search(settings, simulations, run)
     finalists = _finalists(settings, simulations, trials)
     best = next(one for one in finalists if one.trial is not None)

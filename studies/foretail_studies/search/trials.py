@@ -251,24 +251,17 @@ class Simulations:
     settings: JobSettings  #: how many at the same time, and where they run
     plan: SharingPlan
     store: Store
-    costs: Costs
-    cell_bytes: int
+    costs: Costs = field(default_factory=Costs)
     cases: set[SharingCase] = field(default_factory=set)  #: all that were wanted
+
+    def __post_init__(self) -> None:
+        """Raise ForetailError unless the conditions have cells of one size."""
+        self.cell_bytes = self.plan.cell_bytes
 
     @property
     def budget(self) -> Budget:
         """Budget of all simulations that were wanted."""
         return Budget.of_cases(self.cases, self.plan.scenarios)
-
-    @classmethod
-    def of(cls, config: JobSettings, plan: SharingPlan, conditions: Sequence[Condition], store: Store) -> Simulations:
-        """Return the simulations of a plan whose conditions have cells of one size; ForetailError otherwise."""
-        cells = {plan.scenarios[where].features.cell_bytes for where in conditions}
-        if len(cells) > 1:
-            raise ForetailError(
-                f"families has cells of {sorted(cells)} bytes, and a rule has one unit: give all the same"
-            )
-        return cls(config, plan, store, Costs(), cells.pop())
 
     def levels(
         self, trees: Mapping[Rule, Ensemble | None], conditions: Sequence[Condition], seeds: Sequence[int]

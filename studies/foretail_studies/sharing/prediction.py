@@ -130,11 +130,7 @@ PREDICTION = FunctionExperiment(PredictionSettings, show)
 def _learned(settings: PredictionSettings, plan: SharingPlan, family: str) -> tuple[Ensemble | None, int]:
     """A forest that gives the probability of LQD's drop, and how many drops it saw; None where there is none."""
     columns, parts = training_columns(settings.feature_names, own_queues=False), []
-    scenarios = [scenario for where, scenario in plan.scenarios.items() if where.family == family]
-    cells = sorted({scenario.features.cell_bytes for scenario in scenarios})
-    if len(cells) > 1:
-        raise ForetailError(f"families.{family} has cells of {cells} bytes: give all conditions the same")
-    for scenario in scenarios:
+    for scenario in [scenario for where, scenario in plan.scenarios.items() if where.family == family]:
         for collected in collect_runs(settings, scenario, compose_policy("lqd", "prediction"), settings.training_seeds):
             parts.append(Dataset.open(collected.path).frame([*columns, "lqd_drop"]))
     rows = pd.concat(parts, ignore_index=True)
@@ -143,7 +139,9 @@ def _learned(settings: PredictionSettings, plan: SharingPlan, family: str) -> tu
         return None, 0
     forest = RandomForest(trees=settings.trees, depth=settings.depth)
     x, y = rows[[*columns]].to_numpy(np.int32), rows["lqd_drop"].to_numpy(np.bool_)
-    inputs = [FeatureInput(one.name, one.params(cells[0], 0), one.bits) for one in map(feature, settings.feature_names)]
+    inputs = [
+        FeatureInput(one.name, one.params(plan.cell_bytes, 0), one.bits) for one in map(feature, settings.feature_names)
+    ]
     return forest.fit(x, y).to_ensemble(inputs), drops
 
 
