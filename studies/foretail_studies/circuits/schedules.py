@@ -212,16 +212,15 @@ class _Tables:
         first, *others = self.settings.designs
         metrics = [name for name in COMPLETION if name.startswith(of)]
         rows: list[tuple[Cell, ...]] = []
-        for load, design in self._lines():
+        for load, design, values in self._lines():
             group = self.samples[(self.samples["load"] == load) & (self.samples["design"] == design)]
             share = float(group[f"{of}_unfinished"].sum() / group[f"{of}_flows"].sum())
             row: list[Cell] = [f"{100 * load:g} %", design, self.settings.designs[design].routing]
             for metric in metrics:
-                value = self._found(load, design, metric)
-                row += [value["mean"], _ratio(value) if design in others else None]
+                row += [values[metric]["mean"], _ratio(values[metric]) if design in others else None]
             rows.append((*row, int(group[f"{of}_flows"].sum()), f"{100 * share:.1f} %"))
         limit = f"below {SHORT_BELOW_BYTES:,} bytes" if of == "short" else f"of {LONG_FROM_BYTES:,} bytes and more"
-        titles = [column for metric in metrics for column in (_title(metric), f"{first} / this")]
+        titles = [column for metric in metrics for column in (metric.split("_")[1], f"{first} / this")]
         return Table(
             f"Completion times of {of} flows in microseconds",
             ("load", "design", "routing", *titles, "flows", "unfinished"),
@@ -235,8 +234,7 @@ class _Tables:
     def utilisation(self) -> Table:
         first, *others = self.settings.designs
         rows: list[tuple[Cell, ...]] = []
-        for load, design in self._lines():
-            values = {metric: self._found(load, design, metric) for metric in UTILISED}
+        for load, design, values in self._lines():
             ratio = _ratio(values["delivered"]) if design in others else None
             means = [values[metric]["mean"] for metric in UTILISED]
             rows.append(
@@ -254,15 +252,10 @@ class _Tables:
             ),
         )
 
-    def _lines(self) -> Iterator[tuple[float, str]]:
-        for load in sorted(self.settings.loads):
-            for design in self.settings.designs:
-                yield load, design
-
-    def _found(self, load: float, design: str, metric: str) -> dict[str, Any]:
-        curves = self.curves
-        row = curves[(curves["load"] == load) & (curves["design"] == design) & (curves["metric"] == metric)]
-        return {str(name): value for name, value in row.iloc[0].items()}
+    def _lines(self) -> Iterator[tuple[float, str, dict[Any, Any]]]:
+        """Each load and design, with its curves by metric."""
+        for (load, design), rows in self.curves.groupby(["load", "design"], sort=False):
+            yield float(str(load)), str(design), rows.set_index("metric").to_dict("index")
 
 
 def slot_time(settings: CellSettings) -> SlotTime:
@@ -368,11 +361,6 @@ def _ratio(row: Mapping[str, Any]) -> str:
     if not np.isfinite(row["ratio_low"]):
         return f"{row['ratio']:.3g}"
     return f"{row['ratio']:.3g} [{row['ratio_low']:.3g}, {row['ratio_high']:.3g}]"
-
-
-def _title(metric: str) -> str:
-    _, statistic, _ = metric.split("_")
-    return statistic
 
 
 COMPLETION_TIMES = cell_experiment(

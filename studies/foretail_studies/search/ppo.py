@@ -31,7 +31,6 @@ from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.code import code_digest
-from foretail.core.errors import ForetailError, install_command
 from foretail.features.catalog import feature
 from foretail.gym import ClosedLoopVectorEnv
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -41,7 +40,7 @@ from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
 from foretail.pipelines.families import DEFAULT, Rule, SharingPlan
 from foretail.pipelines.runs.progress import StageProgress
-from foretail.pipelines.runs.result import Table, plain
+from foretail.pipelines.runs.result import Table, plain, version_of
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED
@@ -256,18 +255,12 @@ RULE_BY_PPO = FunctionExperiment(PpoSettings, show)
 
 def _rounds(settings: PpoSettings, plan: SharingPlan, store: Store, cell_bytes: int) -> dict[int, Entry]:
     """The entries of all rounds by number, from 1."""
-    try:
-        from stable_baselines3 import __version__ as version
-    except ImportError as error:
-        raise ForetailError(f"Stable-Baselines3 is not installed: {install_command('rl')}") from error
-    from foretail_studies.search.ppo import Episodes, play_round
-
     episodes = Episodes(list(plan.scenarios.values()), settings)
     depends_on = {
         "scenarios": [plain(asdict(scenario)) for scenario in episodes.scenarios],
         **{field.name: getattr(settings, field.name) for field in fields(PlaySettings)},
         "code": code_digest(play_round),
-        "version": version,
+        "version": version_of("stable-baselines3"),
     }
     entries: dict[int, Entry] = {}
     with StageProgress() as progress:
