@@ -274,7 +274,7 @@ class OpenLoopSettings(PointSettings, Families):
 
     @cached_property
     def hashes(self) -> dict[tuple[Condition, int], str]:
-        """Of scenario and seed, by condition and seed."""
+        """Hashes of scenario and seed, by condition and seed."""
         return {
             (where, seed): traffic_sha256(run_in(one, seed))
             for where, one in self.traffic.items()
@@ -283,7 +283,7 @@ class OpenLoopSettings(PointSettings, Families):
 
     @cached_property
     def judged(self) -> Judged | None:
-        """What is judged; ForetailError when it was given a held-out run."""
+        """The policy or model that is judged; ForetailError when it was given a held-out run."""
         if self.model is None:
             return None
         if (python := PythonPolicy.of(self.model)) is not None:
@@ -309,7 +309,7 @@ class OpenLoopSettings(PointSettings, Families):
 
     @property
     def everybody(self) -> list[str]:
-        """Who runs, each once, what is judged first."""
+        """All rules that run, each once, the judged one first."""
         judged = [] if self.judged is None else [self.judged.name]
         return list(dict.fromkeys([*judged, LQD, ACCEPT, *self.rules, *self.thresholds]))
 

@@ -86,7 +86,7 @@ class RefereeSettings(JobSettings):
 
     @cached_property
     def simulators(self) -> dict[str, Simulator]:
-        """What runs each network."""
+        """The simulator of each network."""
         native = Native()
         return {NATIVE: native, NATIVE_LINUX: native, NS3: Ns3(self.ns3_prefix), EMULATOR: Emulator()}
 

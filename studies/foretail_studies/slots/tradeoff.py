@@ -276,7 +276,7 @@ class TradeoffSettings(PointSettings):
             )
 
     @cached_property
-    def asked(self) -> dict[str, Ensemble]:
+    def loaded(self) -> dict[str, Ensemble]:
         """The models by the names of their lines; ForetailError for one that cannot be asked, or has seen a seed."""
         shift = AVERAGE_SHIFT if self.features.average_shift is None else self.features.average_shift
         store, models = Store(self.store_dir), dict[str, Ensemble]()
@@ -304,7 +304,7 @@ class TradeoffCase:
 
 def show(measured: pd.DataFrame, settings: TradeoffSettings) -> Shown:
     """Curves, consistency and robustness."""
-    models = settings.asked
+    models = settings.loaded
     rows = judged(measured, _proofs(settings))
     curves = curves_of(rows)
     below = violations(rows, settings.ports)
@@ -402,7 +402,7 @@ def _proofs(settings: TradeoffSettings) -> set[str]:
 
 def _measured(case: TradeoffCase, so_far: SoFar, settings: TradeoffSettings) -> list[dict[str, Any]]:
     """One row per policy, threshold and flip: packets sent, questions, and answers to drop."""
-    models = settings.asked
+    models = settings.loaded
     workload, buffer = _workload(settings, case.workload), settings.ports * settings.buffer_per_port
 
     def batches() -> Iterator[Slotted]:
@@ -528,7 +528,7 @@ def _constant(drop: NDArray[np.bool_]) -> Predictions:
 TRADEOFF = PointExperiment(
     settings=TradeoffSettings,
     kind="tradeoff",
-    cases=lambda settings: axes(TradeoffCase, settings.workloads, settings.seeds, (RULES, PERFECT, *settings.asked)),
+    cases=lambda settings: axes(TradeoffCase, settings.workloads, settings.seeds, (RULES, PERFECT, *settings.loaded)),
     name=lambda case: f"{case.workload} seed={case.seed} {case.predictor}",
     measure=_measured,
     show=show,
@@ -536,7 +536,7 @@ TRADEOFF = PointExperiment(
     varied=("workloads", "seeds", "models", "flip_probabilities", "thresholds", "alphas", "features"),
     depends_on=lambda case, settings: {
         "arrivals": _arrivals_key(settings, case.workload),
-        "model": settings.asked[case.predictor].sha256 if case.predictor in settings.asked else None,
+        "model": settings.loaded[case.predictor].sha256 if case.predictor in settings.loaded else None,
         **_settings_of(settings, case.predictor),
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import shlex
@@ -41,8 +42,7 @@ from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines import families
-from foretail.pipelines.experiment import catalog
-from foretail.pipelines.experiment.catalog import ExperimentResult
+from foretail.pipelines.experiment.catalog import ExperimentResult, declared, listed
 from foretail.pipelines.experiment.declaration import Run
 from foretail.pipelines.families import SharingCase, SharingPlan
 from foretail.pipelines.runs.result import plain
@@ -476,6 +476,7 @@ def test_an_experiment_without_its_package_names_it(monkeypatch: pytest.MonkeyPa
     def missing(module: str) -> None:
         raise ModuleNotFoundError(f"No module named {module}", name="stable_baselines3")
 
-    monkeypatch.setattr(catalog.importlib, "import_module", missing)
+    listed("rule_by_ppo")  # reads the files of all experiments
+    monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ForetailError, match="rule_by_ppo needs stable_baselines3, which is not installed"):
-        catalog.declared("rule_by_ppo")
+        declared("rule_by_ppo")
