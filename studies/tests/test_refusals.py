@@ -101,7 +101,6 @@ REFUSED = {
         ("model=x", "model and train are for the policy credence, which does not run"),
         ("fabric.hosts_per_rack=129", "hosts_per_rack = 129 is out of range"),
         ("static_packets=[0]", "static_packets = 0 is out of range"),
-        ("resized_packets=8", "resized_packets = 8 is less than"),
         ("min_rto_ns=61000000000", "min_rto_ns = 61000000000 is out of range"),
         ("emulation.control=dctcp", "is dctcp, and switches of racks do not mark"),
         ("weeks=3", "leaves none to count"),

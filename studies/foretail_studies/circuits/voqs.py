@@ -40,6 +40,9 @@ from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log
 from foretail_studies.circuits.circuit_use import CircuitUse, circuit_use
 
+SMALL_PACKETS, RESIZED_PACKETS = 16, 50
+"""Capacities of a VOQ that grows: without a circuit, and shortly before and during its circuit."""
+
 
 @dataclass
 class PublishedUse:
@@ -64,12 +67,6 @@ class VoqSettings(ExperimentSettings, RackTraffic):
     seed: int = setting(1, "Seed of the flows' starts.", at_least=1, at_most=2**31 - 1)
     static_packets: list[int] = setting(
         [], "Capacities of a VOQ that stays as it is.", at_least=1, at_most=MOST_VOQ_PACKETS
-    )
-    small_packets: int = setting(
-        16, "Resizing: capacity of a VOQ without a circuit.", at_least=1, at_most=MOST_VOQ_PACKETS
-    )
-    resized_packets: int = setting(
-        50, "Resizing: capacity of a VOQ shortly before and during the circuit.", at_least=1, at_most=MOST_VOQ_PACKETS
     )
     ahead_ns: list[int] = setting(
         [], "Resizing: time before the circuit at which the capacity grows.", at_least=0, at_most=10**12
@@ -110,11 +107,6 @@ class VoqSettings(ExperimentSettings, RackTraffic):
             raise ForetailError("the experiment compares nothing: give static_packets, ahead_ns or policies")
         if bool(self.policies) != bool(self.shared_packets):
             raise ForetailError("policies and shared_packets go together: give both, or neither of them")
-        if self.resized_packets < self.small_packets:
-            raise ForetailError(
-                f"resized_packets = {self.resized_packets} is less than small_packets = "
-                f"{self.small_packets}: a VOQ grows for its circuit"
-            )
         for name, weeks in (("weeks", self.weeks), ("ns3_weeks", self.ns3_weeks)):
             if weeks is not None and weeks <= 2 * self.skipped_weeks + 1:
                 raise ForetailError(
@@ -184,7 +176,7 @@ def show(settings: VoqSettings, run: Run) -> Shown:
     sharing = product(sorted(settings.shared_packets), settings.policies)
     cases = [
         *(VoqCase(packets) for packets in sorted(settings.static_packets)),
-        *(VoqCase(settings.small_packets, ahead) for ahead in sorted(settings.ahead_ns)),
+        *(VoqCase(SMALL_PACKETS, ahead) for ahead in sorted(settings.ahead_ns)),
         *(VoqCase(policy=policy, shared_packets=size) for size, policy in sharing),
     ]
 
@@ -199,7 +191,7 @@ def show(settings: VoqSettings, run: Run) -> Shown:
             weeks=weeks,
             seed=settings.seed,
             voq_packets=case.voq_packets,
-            resize=None if case.ahead_ns is None else (settings.resized_packets, case.ahead_ns),
+            resize=None if case.ahead_ns is None else (RESIZED_PACKETS, case.ahead_ns),
             shared=shared,
         ) | {"emulation": settings.emulation.settings()}
 
@@ -322,7 +314,7 @@ def _tables(rows: pd.DataFrame, settings: VoqSettings, schedule: Schedule) -> li
     shares, grows = kinds["policy"].notna(), kinds["ahead_ns"].notna()
     beside = {"": "", "published_": "published "} if settings.published and not simulated else {"": ""}
     columns = {**_interleaved(beside), "dropped": "drops", "timeouts": "timeouts", "valid": "valid"}
-    growing = f"VOQs that grow from {settings.small_packets} to {settings.resized_packets} packets before their circuit"
+    growing = f"VOQs that grow from {SMALL_PACKETS} to {RESIZED_PACKETS} packets before their circuit"
     before = kinds[grows].astype({"ahead_ns": float})
     before = before.assign(before_us=before["ahead_ns"] / 1000)
     shared = {"policy": "policy", "shared_packets": "packets", **columns}
@@ -364,13 +356,13 @@ def _conclusion(rows: pd.DataFrame, settings: VoqSettings) -> list[str]:
     late = len(rows) - len(valid)
     lateness = f"{late} of {len(rows)} runs were late, and say nothing." if late else "All runs were in time."
     use = "utilisation_percent"
-    small = valid[(valid["voq_packets"] == settings.small_packets) & valid["ahead_ns"].isna()]
+    small = valid[(valid["voq_packets"] == SMALL_PACKETS) & valid["ahead_ns"].isna()]
     grown = valid[valid["ahead_ns"].notna()]
     if small.empty or grown.empty:
         return [lateness]
     best = grown.iloc[int(grown[use].argmax())]
     return [
-        f"VOQs of {settings.small_packets} packets let their flows use {small[use].iloc[0]:.3g} % of a circuit; "
-        f"growing to {settings.resized_packets} packets {best['ahead_ns'] / 1000:g} us before it, {best[use]:.3g} %.",
+        f"VOQs of {SMALL_PACKETS} packets let their flows use {small[use].iloc[0]:.3g} % of a circuit; "
+        f"growing to {RESIZED_PACKETS} packets {best['ahead_ns'] / 1000:g} us before it, {best[use]:.3g} %.",
         lateness,
     ]

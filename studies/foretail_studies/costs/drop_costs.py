@@ -194,9 +194,8 @@ class Learning:
         """Draw arrivals of every run under these policies, measure branches and keep the labels as datasets."""
         settings, plan = self.settings, self.plan
         scenarios = {
-            condition: replace(plan.scenarios[condition], traffic_ns=min(whole.traffic_ns, settings.traffic_ns))
-            for condition in self.conditions
-            for whole in (plan.scenarios[condition],)
+            condition: replace(whole, traffic_ns=min(whole.traffic_ns, settings.traffic_ns))
+            for condition, whole in ((condition, plan.scenarios[condition]) for condition in self.conditions)
         }
         branching = Branching(scenarios, policies, settings.repeats, plan.simulators, plan.code)
         drawn: dict[tuple[LabelledRun, int], pd.DataFrame] = {}

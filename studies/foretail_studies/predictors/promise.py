@@ -281,17 +281,15 @@ def _measured(
         (LQD, ""): ("lqd", None, None),
     }
     sent = dict(zip(every, bytes_sent(dataset, list(every.values())), strict=True))
-    lqd, accept = sent[LQD, ""], sent[ACCEPT, ""]
-    loses_enough = lqd - accept >= LEAST_LOST * lqd
     for (policy, how), count in sent.items():
-        yield {
-            "policy": policy,
-            "setting": how,
-            "sent": count,
-            "sent_by_lqd": lqd,
-            "sent_by_accept": accept,
-            "recovered": recovered_loss(lqd, count, accept) if loses_enough else None,
-        }
+        yield _row(policy, how, count, sent[LQD, ""], sent[ACCEPT, ""])
+
+
+def _row(policy: str, how: str, sent: int, lqd: int, accept: int) -> dict[str, Any]:
+    """Data bytes that a policy sends, beside those of LQD and of always accepting."""
+    recovered = recovered_loss(lqd, sent, accept) if lqd - accept >= LEAST_LOST * lqd else None
+    sums = {"sent": sent, "sent_by_lqd": lqd, "sent_by_accept": accept}
+    return {"policy": policy, "setting": how, **sums, "recovered": recovered}
 
 
 def _summary(rows: pd.DataFrame) -> pd.DataFrame:
@@ -372,22 +370,12 @@ def _inverted(
     records = []
     for name, datasets in runs.items():
         for dataset in datasets:
-            run = KnownRun.of(dataset)
-            lqd, accept = run.lqd, run.sent("followlqd")
+            run, seed = KnownRun.of(dataset), dataset.manifest.seed
+            lqd, accept = PACKET_BYTES * run.lqd, PACKET_BYTES * run.sent("followlqd")
             for under, share in product(settings.under, settings.inverted):
-                sent = run.sent(under, scorer, inverted=share, draw=dataset.manifest.seed)
-                records.append(
-                    {
-                        **settings.columns_of(name),
-                        "seed": dataset.manifest.seed,
-                        "policy": f"{model} under {under}",
-                        "setting": f"{100 * share:g} % inverted",
-                        "sent": sent * PACKET_BYTES,
-                        "sent_by_lqd": lqd * PACKET_BYTES,
-                        "sent_by_accept": accept * PACKET_BYTES,
-                        "recovered": recovered_loss(lqd, sent, accept) if lqd - accept >= LEAST_LOST * lqd else None,
-                    }
-                )
+                sent = PACKET_BYTES * run.sent(under, scorer, inverted=share, draw=seed)
+                row = _row(f"{model} under {under}", f"{100 * share:g} % inverted", sent, lqd, accept)
+                records.append({**settings.columns_of(name), "seed": seed, **row})
     return pd.DataFrame(records)
 
 

@@ -386,15 +386,6 @@ def _arrivals_key(settings: TradeoffSettings, name: str) -> dict[str, Any]:
     return {"name": settings.parameters(name)[0], **asdict(workload), "plugin": source_sha256(type(workload))}
 
 
-def _settings_of(settings: TradeoffSettings, predictor: str) -> dict[str, Any]:
-    if predictor == RULES:
-        return {"alphas": sorted(settings.alphas)}
-    flips = {"flips": sorted(settings.flip_probabilities)}
-    if predictor == PERFECT:
-        return flips
-    return {**flips, "thresholds": sorted(settings.thresholds), "features": asdict(settings.features)}
-
-
 def _proofs(settings: TradeoffSettings) -> set[str]:
     """Names of workloads that are sequences of proofs."""
     return {name for name in settings.workloads if isinstance(_workload(settings, name), LowerBound)}
@@ -533,10 +524,9 @@ TRADEOFF = PointExperiment(
     measure=_measured,
     show=show,
     code=("features", "models", "sim_bridge"),
-    varied=("workloads", "seeds", "models", "flip_probabilities", "thresholds", "alphas", "features"),
+    varied=("workloads", "seeds", "models"),
     depends_on=lambda case, settings: {
         "arrivals": _arrivals_key(settings, case.workload),
         "model": settings.loaded[case.predictor].sha256 if case.predictor in settings.loaded else None,
-        **_settings_of(settings, case.predictor),
     },
 )
