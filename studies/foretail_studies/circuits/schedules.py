@@ -28,7 +28,7 @@ from foretail.configs.schema.network.circuits import require_scheduler
 from foretail.configs.schema.network.messages import FlowSizes
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown, axes
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
@@ -341,13 +341,9 @@ def _curves(samples: pd.DataFrame, first: str) -> pd.DataFrame:
                     | {"mean": mean.mean, "low": mean.low, "high": mean.high, "seeds": mean.pairs}
                     | {"least": values.min(), "largest": values.max(), "over": first, "pairs": ratio.pairs}
                     | {"unfinished": int(of_load[of_load["design"] == design][counted].sum()) if counted else 0}
-                    | {"ratio": _exp(ratio.mean), "ratio_low": _exp(ratio.low), "ratio_high": _exp(ratio.high)}
+                    | ratio.columns("ratio", lambda log: float(np.exp(log)))
                 )
     return pd.DataFrame(rows)
-
-
-def _exp(log: float | None) -> float:
-    return np.nan if log is None else float(np.exp(log))
 
 
 def _interval(values: pd.Series[float]) -> PairedDifference:
@@ -356,11 +352,7 @@ def _interval(values: pd.Series[float]) -> PairedDifference:
 
 def _ratio(row: Mapping[str, Any]) -> str:
     """The ratio with its interval, which needs two seeds."""
-    if not np.isfinite(row["ratio"]):
-        return "-"
-    if not np.isfinite(row["ratio_low"]):
-        return f"{row['ratio']:.3g}"
-    return f"{row['ratio']:.3g} [{row['ratio_low']:.3g}, {row['ratio_high']:.3g}]"
+    return interval_text(PairedDifference.of_columns(row, "ratio"), "")
 
 
 COMPLETION_TIMES = cell_experiment(

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
@@ -23,6 +22,7 @@ from foretail.models.drop.predictor import checked_features
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import regressor_from_xgboost
 from foretail.pipelines.comparison.cost import run_cost
+from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.pipelines.data.simulation import Simulator, driver_config, scratch_run
 from foretail.pipelines.families import Condition
 from foretail.pipelines.runs.points import SoFar
@@ -241,15 +241,15 @@ def signal_to_noise(labelled: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     by : columns that make the groups
     """
 
-    def of(group: pd.DataFrame) -> dict[str, float]:
+    def of(group: pd.DataFrame) -> dict[str, float | None]:
         costs = group["drop_cost"].to_numpy(float)
-        count, mean = len(costs), float(costs.mean())
+        count, interval = len(costs), mean_interval(costs.tolist())
         spread = float(costs.std(ddof=1)) if count > 1 else np.nan
-        half = float(stats.t.ppf(0.975, count - 1)) * spread / np.sqrt(count) if count > 1 else np.nan
         chaos = float(np.sqrt(np.mean(group["chaos"].to_numpy(float) ** 2)))
         signal = float(np.sqrt(max(spread**2 - chaos**2, 0.0))) if count > 1 else np.nan
         ratio = signal / chaos if chaos > 0 else np.nan
-        return dict(zip(SIGNAL_COLUMNS, (count, mean, mean - half, mean + half, spread, chaos, ratio), strict=True))
+        ends = (interval.mean, interval.low, interval.high)
+        return dict(zip(SIGNAL_COLUMNS, (count, *ends, spread, chaos, ratio), strict=True))
 
     groups = labelled.groupby(list(by), observed=True, sort=True)
     return pd.DataFrame([{**dict(zip(by, key, strict=True)), **of(group)} for key, group in groups])

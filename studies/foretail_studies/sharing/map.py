@@ -96,10 +96,6 @@ class Race:
         """The conditions of the training families."""
         return [where for where in self.plan.scenarios if where.family in self.settings.training()]
 
-    def seeds(self, where: Condition) -> list[int]:
-        """The seeds of the contenders."""
-        return sorted(self.costs.runs[where][LQD])
-
     def hindsight(self, where: Condition, policy: str) -> Rule:
         """The policy's best setting in this very condition, of those that ran on all first seeds."""
         return self.costs.best(where, self.plan.settings_of(policy), self.settings.seeds)
