@@ -266,7 +266,7 @@ class Simulations:
     def levels(
         self, trees: Mapping[Rule, Ensemble | None], conditions: Sequence[Condition], seeds: Sequence[int]
     ) -> dict[Rule, float]:
-        """The same of each rule of the policy ``learned`` that asks an ensemble, or, without one, of the plan."""
+        """Mean of log J of each rule, which asks an ensemble as policy ``learned``, or, without one, is of the plan."""
         policy = compose_policy(LEARNED, LEARNED)
         asking = {
             rule: policy.ask(export_to_store(tree, self.store).library)

@@ -415,12 +415,8 @@ def settings_table(finished: Race) -> Table:
     plan, costs, training = finished.plan, finished.costs, finished.training()
 
     def regret_percent(rule: Rule) -> float:
-        differences = [costs.regret(where, rule, finished.contenders[where]).mean for where in training]
-        return (
-            float(100 * np.mean(np.expm1(np.array(differences, dtype=np.float64))))
-            if None not in differences
-            else float("nan")
-        )
+        logs = [costs.regret(where, rule, finished.contenders[where]).mean for where in training]
+        return math.nan if None in logs else float(100 * np.mean(np.expm1(np.array(logs, np.float64))))
 
     rows = [
         (policy_words(policy), rule.setting, regret_percent(rule), regret_percent(plan.settings_of(policy)[0]))

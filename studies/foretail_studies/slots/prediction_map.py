@@ -267,21 +267,19 @@ def tables_of(summary: pd.DataFrame, rows: pd.DataFrame, predictors: Iterable[st
         f"One alpha for all cells: {one}; told: Credence told what LQD drops. Means over {rows['seed'].nunique()} test "
         "seeds"
     )
-    text = pd.DataFrame({"cell": summary["cell"]})
-    for name in ("transfer", "dt_tuned", "best_tuned", "won"):
-        text[name] = [_text(row, name) for _, row in summary.iterrows()]
-    text["closed"] = [_closed(row) for _, row in summary.iterrows()]
-    text[["learned", "regime"]] = summary[["predictor_setting", "regime"]]
-    columns = {
-        "cell": "cell",
-        "transfer": "one alpha - own",
-        "dt_tuned": "DT, own alpha",
-        "best_tuned": "best policy",
-        "won": "predictor wins",
-        "closed": "closes, %",
-        "learned": "by",
-        "regime": "where",
-    }
+    intervals = [
+        {
+            "cell": row["cell"],
+            "one alpha - own": _text(row, "transfer"),
+            "DT, own alpha": _text(row, "dt_tuned"),
+            "best policy": _text(row, "best_tuned"),
+            "predictor wins": _text(row, "won"),
+            "closes, %": _closed(row),
+            "by": row["predictor_setting"],
+            "where": row["regime"],
+        }
+        for _, row in summary.iterrows()
+    ]
     meaning = (
         f"{TRANSFER}: one alpha for all cells does not transfer; {GAP}: the cell's own alpha leaves a gap; {PAYS}: "
         f"a predictor that was learned for the cell wins; {NOTHING}: nothing is lost by always accepting; best policy: "
@@ -290,7 +288,7 @@ def tables_of(summary: pd.DataFrame, rows: pd.DataFrame, predictors: Iterable[st
     )
     return [
         Table.of_frame("Left of LQD's packets, %", left, titles, note),
-        Table.of_frame("The same with 95 % intervals", text, columns, meaning),
+        Table.of_rows("The same with 95 % intervals", intervals, meaning),
     ]
 
 
