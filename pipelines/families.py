@@ -48,6 +48,11 @@ class Rule:
     policy: str
     setting: str  #: as ``alpha=8``; ``default`` for a policy as it comes
 
+    @classmethod
+    def of(cls, policy: str) -> Rule:
+        """A policy as it comes, by its option."""
+        return cls(policy_name(policy), DEFAULT)
+
     def __str__(self) -> str:
         return self.policy if self.setting == DEFAULT else f"{self.policy} {self.setting}"
 

@@ -13,7 +13,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, Policy, policy_name, require_rule
+from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, Policy, require_rule
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import change_text, percent_change
 from foretail.pipelines.data.simulation import Native, driver_config
@@ -195,7 +195,7 @@ class Field:
             for lineage in lineages():
                 refuse_seen(held_out, settings.seeds, lineage, "the model")
         elif policy is not None:
-            judged = _rule(policy)
+            judged = Rule.of(policy)
         numbers = {name: {**RULE_DEFAULTS, **one} for name, one in settings.sharing_rules.items()}
         asking = compose_policy(LEARNED, "sharing_rules")
         made = {
@@ -203,12 +203,8 @@ class Field:
             for name, one in numbers.items()
         }
         plan = replace(plan, rules={**plan.rules, **made})
-        thresholds = [_rule(name) for name in settings.thresholds]
-        return cls(plan, _rule(settings.reference), thresholds, [*map(_rule, settings.rules), *made], judged, live)
-
-
-def _rule(name: str) -> Rule:
-    return Rule(policy_name(name), DEFAULT)
+        thresholds = [Rule.of(name) for name in settings.thresholds]
+        return cls(plan, Rule.of(settings.reference), thresholds, [*map(Rule.of, settings.rules), *made], judged, live)
 
 
 def show(settings: BenchmarkSettings, run: Run) -> Shown:

@@ -28,7 +28,6 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.policies import policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.code import code_digest
 from foretail.features.catalog import feature
@@ -38,7 +37,7 @@ from foretail.models.ensemble.frontends import from_sklearn
 from foretail.pipelines.comparison.statistics import change_text, percent_change
 from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
-from foretail.pipelines.families import DEFAULT, Rule, SharingPlan
+from foretail.pipelines.families import Rule, SharingPlan
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table, plain, version_of
 from foretail.pipelines.runs.store import Entry, Key, Store
@@ -211,7 +210,7 @@ class PpoSettings(SimulatedPointSettings, Families, PlaySettings):
 
 def show(settings: PpoSettings, run: Run) -> Shown:
     """Play round by round, judge the tree of each, and run the best on all seeds."""
-    reference = Rule(policy_name(settings.reference), DEFAULT)
+    reference = Rule.of(settings.reference)
     plan = SharingPlan.of(settings, settings.shared, settings.training(), {settings.reference: {}})
     conditions = list(plan.scenarios)
     simulations = Simulations(settings, plan, run.store)

@@ -20,13 +20,13 @@ from optuna.samplers import TPESampler
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS, policy_name
+from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference, percent_change
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
-from foretail.pipelines.families import DEFAULT, POINT, Rule, SharingCase, SharingPlan
+from foretail.pipelines.families import POINT, Rule, SharingCase, SharingPlan
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key
 from foretail.pipelines.settings.predictors import LEARNED, rule_of
@@ -153,7 +153,7 @@ RULES = FunctionExperiment(RuleSettings, show)
 def _search(settings: RuleSettings, simulations: Simulations, run: Run) -> tuple[list[Trial], str]:
     """The trials, those of earlier commands included, and their file."""
     plan, distributions = simulations.plan, settings.distributions
-    seed, reference = settings.seeds[0], _policy(settings.reference)
+    seed, reference = settings.seeds[0], Rule.of(settings.reference)
     cases = [
         SharingCase(where.family, where.condition, reference.policy, reference.setting, seed)
         for where in plan.scenarios
@@ -226,7 +226,7 @@ def _raced(
 ) -> dict[int, list[float]]:
     """Return the losses of each rule to the reference, by condition, up to where it stops."""
     losses: dict[int, list[float]] = {number: [] for number in rules}
-    seeds, reference = settings.seeds[:1], _policy(settings.reference)
+    seeds, reference = settings.seeds[:1], Rule.of(settings.reference)
     for where in simulations.plan.scenarios:
         running = {number: rules[number] for number, lost in losses.items() if _runs_on(settings, lost, best)}
         if not running:
@@ -255,7 +255,7 @@ def _score(losses: Sequence[float], best: Sequence[float] | None) -> float:
 
 def _finalists(settings: RuleSettings, simulations: Simulations, trials: Sequence[Trial]) -> list[Finalist]:
     """The rules of the best trials and the baselines, the best first."""
-    trees: dict[Rule, Ensemble | None] = {_policy(name): None for name in (settings.reference, *settings.baselines)}
+    trees: dict[Rule, Ensemble | None] = {Rule.of(name): None for name in (settings.reference, *settings.baselines)}
     chosen: dict[Rule, Trial] = {}
     for trial in sorted((trial for trial in trials if trial.figures), key=_score_of):
         if len(chosen) < settings.finalists:
@@ -263,7 +263,7 @@ def _finalists(settings: RuleSettings, simulations: Simulations, trials: Sequenc
     trees |= {rule: rule_of(trial.values).ensemble(simulations.cell_bytes) for rule, trial in chosen.items()}
     conditions = list(simulations.plan.scenarios)
     simulations.levels(trees, conditions, settings.seeds)
-    reference = _policy(settings.reference)
+    reference = Rule.of(settings.reference)
     judged = [
         Finalist(
             chosen[rule].number if rule in chosen else None,
@@ -323,10 +323,6 @@ def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, trials: Seq
 def _text(trial: Trial) -> str:
     """The numbers in the order of the rule."""
     return " ".join(map(str, astuple(rule_of(trial.values))))
-
-
-def _policy(name: str) -> Rule:
-    return Rule(policy_name(name), DEFAULT)
 
 
 def _losses(trial: Trial) -> list[float]:
