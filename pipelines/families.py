@@ -34,6 +34,7 @@ from foretail.pipelines.experiment.declaration import measure_cases
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_policies, compose_settings
+from foretail.pipelines.settings.validation import StageConfig
 from foretail.pipelines.tracking.runs import seen_seeds
 
 DEFAULT = "default"
@@ -46,6 +47,11 @@ class Rule:
 
     policy: str
     setting: str  #: as ``alpha=8``; ``default`` for a policy as it comes
+
+    @classmethod
+    def of(cls, policy: str) -> Rule:
+        """A policy as it comes, by its option."""
+        return cls(policy_name(policy), DEFAULT)
 
     def __str__(self) -> str:
         return self.policy if self.setting == DEFAULT else f"{self.policy} {self.setting}"
@@ -60,6 +66,19 @@ class Condition:
 
     def __str__(self) -> str:
         return f"{self.family} {self.condition}"
+
+
+def composed_conditions(
+    schema: type[StageConfig], families: Mapping[str, Family], overrides: Sequence[str]
+) -> dict[Condition, StageConfig]:
+    """The settings of every condition: these overrides, and its own after them."""
+    return {
+        Condition(name, condition): compose_settings(
+            schema, [*overrides, *family.overrides(condition)], f"families.{name}.conditions.{condition}"
+        )
+        for name, family in families.items()
+        for condition in family.conditions
+    }
 
 
 @dataclass(frozen=True)
@@ -107,15 +126,8 @@ class SharingPlan:
         shared : overrides that all conditions share
         policies : by name, values of each parameter, all of whose combinations are rules beside the default
         """
-        composed = {
-            Condition(name, condition): compose_settings(
-                EvaluateConfig,
-                [config.network.override, "policy=lqd", *shared, *family.overrides(condition)],
-                f"families.{name}.conditions.{condition}",
-            )
-            for name, family in families.items()
-            for condition in family.conditions
-        }
+        first = [config.network.override, "policy=lqd", *shared]
+        composed = composed_conditions(EvaluateConfig, families, first)
         for one in composed.values():
             one.network.require_simulator()
         scenarios = {where: one.scenario for where, one in composed.items()}
@@ -151,6 +163,16 @@ class SharingPlan:
     def depends_on(self, case: SharingCase) -> dict[str, Any]:
         """Everything that the measurement depends on."""
         return {**self.simulators[case.where].depends_on(self.document(case)), "code": self.code}
+
+    @property
+    def cell_bytes(self) -> int:
+        """The unit of features that count bytes; ForetailError unless all conditions share it, for trees have one."""
+        cells = {scenario.features.cell_bytes for scenario in self.scenarios.values()}
+        if len(cells) > 1:
+            raise ForetailError(
+                f"families has cells of {sorted(cells)} bytes, and trees have one unit: give all the same"
+            )
+        return cells.pop()
 
     def settings_of(self, policy: str) -> list[Rule]:
         """The policy's rules, the default first."""

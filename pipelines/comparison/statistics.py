@@ -8,7 +8,7 @@ is a lower bound (``FlowSummary.lower_bound``), and no flow is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from foretail.sim_bridge.packets.cost import kinds_of, slowdowns, started
 
 if TYPE_CHECKING:
-    pass
+    import pandas as pd
 
 PERCENTILES = (50.0, 95.0, 99.0)
 FLOW_GROUPS = ("short", "incast", "long")
@@ -47,6 +47,18 @@ class PairedDifference:
     low: float | None  #: of the interval, None with fewer than two pairs
     high: float | None  #: the same
     pairs: int  #: seeds in which both values exist
+
+    def columns(self, name: str, of: Callable[[float], float | None] = float) -> dict[str, float | None]:
+        """Three columns of a row, ``NAME``, ``NAME_low`` and ``NAME_high``, with `of` of what they hold."""
+        ends = {name: self.mean, f"{name}_low": self.low, f"{name}_high": self.high}
+        return {column: None if end is None else of(end) for column, end in ends.items()}
+
+    @classmethod
+    def of_columns(cls, row: Mapping[Any, Any] | pd.Series[Any], name: str) -> PairedDifference:
+        """Read the columns of a row again, in which a missing number may be NaN."""
+        ends = (row[column] for column in (name, f"{name}_low", f"{name}_high"))
+        mean, low, high = (None if end is None or math.isnan(end) else float(end) for end in ends)
+        return cls(mean, low, high, 0)
 
 
 def interval_text(difference: PairedDifference, sign: str = "+", digits: int = 3) -> str:

@@ -107,7 +107,12 @@ def declared(name: str) -> Experiment[Any]:
     """Object that declares an experiment."""
     one = listed(name)
     module, _, attribute = str(_inherited(one, "declaration")).rpartition(".")
-    experiment: Experiment[Any] = getattr(importlib.import_module(f"{one.package}.{module}"), attribute)
+    try:
+        experiment: Experiment[Any] = getattr(importlib.import_module(f"{one.package}.{module}"), attribute)
+    except ModuleNotFoundError as error:
+        raise ForetailError(
+            f"{name} needs {error.name}, which is not installed: docs/guide/install.md has the extra that brings it"
+        ) from error
     return experiment
 
 

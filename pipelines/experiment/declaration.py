@@ -191,7 +191,7 @@ class FunctionExperiment(Generic[Settings]):
         return self.function(settings, run)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PointExperiment(Generic[PointsOf, Case]):
     """An experiment whose cases are measured one by one, each a point of the store."""
 
@@ -199,10 +199,12 @@ class PointExperiment(Generic[PointsOf, Case]):
     kind: str  #: folder of the points in the store
     #: frozen dataclasses, all that are measured; refuses what does not fit before anything has run
     cases: Callable[[PointsOf], Iterable[Case]]
-    name: Callable[[Case], str]  #: of a case, distinct, for progress and errors
+    name: Callable[[Case], str] = str  #: of a case, distinct, for progress and errors
     measure: Callable[[Case, SoFar, PointsOf], Any]  #: of a case; JSON-like and finite
     #: of a case and its measurement; one row or several, beside the fields of the case
-    rows: Callable[[Case, Any, PointsOf], Mapping[str, Any] | Iterable[Mapping[str, Any]]]
+    rows: Callable[[Case, Any, PointsOf], Mapping[str, Any] | Iterable[Mapping[str, Any]]] = (
+        lambda case, measurement, settings: measurement
+    )
     show: Callable[[pd.DataFrame, PointsOf], Shown]  #: all rows
     code: Sequence[str]  #: rooms whose code decides a measurement
     #: settings that a measurement does not depend on, beside those of the run: the case has their value

@@ -101,7 +101,6 @@ REFUSED = {
         ("model=x", "model and train are for the policy credence, which does not run"),
         ("fabric.hosts_per_rack=129", "hosts_per_rack = 129 is out of range"),
         ("static_packets=[0]", "static_packets = 0 is out of range"),
-        ("resized_packets=8", "resized_packets = 8 is less than"),
         ("min_rto_ns=61000000000", "min_rto_ns = 61000000000 is out of range"),
         ("emulation.control=dctcp", "is dctcp, and switches of racks do not mark"),
         ("weeks=3", "leaves none to count"),
@@ -149,7 +148,6 @@ REFUSED = {
         ),
     ],
     "vermilion_fig8_7": [("seeds=[1,1]", "seeds holds 1 twice")],
-    "vermilion_fig9_1": [("floors=[0.6]", "floors = 0.6 is out of range")],
     "vermilion_fig9_5": [
         ("deviations=[1,1]", "deviations holds 1.0 twice: every value makes points of its own"),
         ("matrices=[]", "matrices is empty"),

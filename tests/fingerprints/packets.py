@@ -12,7 +12,7 @@ from foretail.export.target import export
 from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.ns3.messages import collective, columns, elephants, joined
 from foretail_studies.networks.differences import OF_THE_MACHINE
-from foretail_studies.networks.referees import NATIVE, Plan, RefereeCase
+from foretail_studies.networks.referees import NATIVE, RefereeCase
 from tests.composed import experiment_settings
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
@@ -163,9 +163,8 @@ def exported_predictor(place: Place) -> Iterator[Fingerprint]:
 def scenarios(place: Place) -> Iterator[Fingerprint]:
     """The scenarios of ``foretail run referees`` in the native network, byte for byte."""
     settings = experiment_settings("referees", "size=small")
-    plan = Plan.of(settings)
     for name in settings.scenarios:
-        document = plan.document(RefereeCase(name, settings.seeds[0], NATIVE))
+        document = settings.document(RefereeCase(name, settings.seeds[0], NATIVE))
         run = run_native({**document, "trace": True}, place.folder())
         files = {path.name: path.read_bytes() for path in run.folder.glob("*.bin")}
         counters = {name: value for name, value in run.summary.items() if name not in OF_THE_MACHINE}

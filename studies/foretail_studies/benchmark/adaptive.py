@@ -32,7 +32,6 @@ from foretail.pipelines.comparison.choosing import choose
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.data.collecting import workload_in
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
-from foretail.pipelines.families import Condition
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest
@@ -43,10 +42,18 @@ from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, Slotted
 from foretail.sim_bridge.arrivals.workloads import joined
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail.sim_bridge.open_loop.scores import recovered_loss
 from foretail.sim_bridge.python_policies import is_function
-from foretail_studies.benchmark.frozen_tracks import ACCEPT, LQD, frozen_arrivals, traffic_of
-from foretail_studies.benchmark.track import ADAPTIVE, OPEN_LOOP, FrozenRun, Score, by_family, named, require_frozen
+from foretail_studies.benchmark.frozen_tracks import ACCEPT, LQD, RUN, frozen_arrivals, recovered, traffic_of
+from foretail_studies.benchmark.track import (
+    ADAPTIVE,
+    OPEN_LOOP,
+    Score,
+    by_family,
+    frozen_of,
+    named,
+    percents_of,
+    require_frozen,
+)
 from foretail_studies.predictors.chosen import drawn, on_zoo
 
 TUNED = "tuned DT"
@@ -203,29 +210,11 @@ def _trained(overrides: Sequence[str], runs: Sequence[KnownRun], judges: Sequenc
 
 def _show(rows: pd.DataFrame, settings: AdaptiveSettings) -> Shown:
     """Verify the frozen runs, and show every way with all of its trainings."""
-    held_out = settings.held_out().keys()
     lqd = rows[rows["way"] == LQD]
-    reference = [
-        FrozenRun(
-            settings.size,
-            row["family"],
-            row["family"] in held_out,
-            row["condition"],
-            row["seed"],
-            row["arrivals_sha256"],
-            float(row["sent"]),
-        )
-        for row in lqd.to_dict("records")
-    ]
+    reference = frozen_of(lqd, settings.size, settings.held_out(), "arrivals_sha256", "sent")
     require_frozen(reference, settings.size, OPEN_LOOP)
-    keys = ["family", "condition", "seed"]
-    for name, policy in (("sent_by_lqd", LQD), ("sent_by_accept", ACCEPT), ("sent_by_dt", TUNED)):
-        of_policy = rows[rows["way"] == policy][[*keys, "sent"]].rename(columns={"sent": name})
-        rows = rows.merge(of_policy, on=keys)
-    rows["recovered_percent"] = [
-        100 * (recovered_loss(*counts) or 0)
-        for counts in zip(rows["sent_by_lqd"], rows["sent"], rows["sent_by_accept"], strict=True)
-    ]
+    of_dt = rows[rows["way"] == TUNED][[*RUN, "sent"]].rename(columns={"sent": "sent_by_dt"})
+    rows = recovered(rows, "way").fillna({"recovered_percent": 0.0}).merge(of_dt, on=RUN)
     rows["gain_percent"] = 100 * np.log(rows["sent"] / rows["sent_by_dt"])
     trained = rows[rows["training"] > 0].groupby("way", sort=False)
     summary = pd.DataFrame([_summary(str(way), some) for way, some in trained])
@@ -241,7 +230,7 @@ def _show(rows: pd.DataFrame, settings: AdaptiveSettings) -> Shown:
     notes = (
         "A score is the share of what always accepting loses against LQD that a way wins back: the mean over held-out "
         f"families, with its 95 % interval over {len(settings.seeds)} seeds.",
-        f"Sent is a mean over {rows.groupby(keys[:2]).ngroups} held-out conditions with its interval over them. A way "
+        f"Sent is a mean over {rows.groupby(RUN[:2]).ngroups} held-out conditions with its interval over them. A way "
         f"is recommended if the worst of its {trainings} trainings sends no more than {-WORST} % less than {TUNED}.",
     )
     title = f"{named(ADAPTIVE, settings.size)}: rules that are made on a calibration run of each condition"
@@ -261,14 +250,10 @@ def _show(rows: pd.DataFrame, settings: AdaptiveSettings) -> Shown:
 
 def _summary(way: str, rows: pd.DataFrame) -> dict[str, Any]:
     """The score of a way, and its gain over tuned DT: over conditions, of each training, and at worst."""
-    where = ["family", "condition"]
-    by_condition: dict[Condition, dict[int, float]] = {}
-    shares = rows.groupby([*where, "seed"])["recovered_percent"].mean().reset_index()
-    for row in shares.to_dict("records"):
-        here = Condition(row["family"], row["condition"])
-        by_condition.setdefault(here, {})[row["seed"]] = row["recovered_percent"]
-    over_seeds = Score.of_families(by_family(by_condition), []).over_seeds
-    gains = rows.groupby([*where, "training"])["gain_percent"].mean().unstack()
+    shares = rows.groupby(RUN)["recovered_percent"].mean().rename("percent").reset_index()
+    percents = percents_of(shares.assign(rule=way))
+    over_seeds = Score.of_families(by_family({where: of[way] for where, of in percents.items()}), []).over_seeds
+    gains = rows.groupby([*RUN[:2], "training"])["gain_percent"].mean().unstack()
     of_trainings = gains.mean(axis=0)
     return {
         "way": way,
@@ -288,7 +273,6 @@ ADAPTIVE_TRACK: PointExperiment[AdaptiveSettings, AdaptiveCase] = PointExperimen
     cases=_cases,
     name=lambda case: f"{case.way}, training {case.training}",
     measure=_judge,
-    rows=lambda case, judged, settings: judged,
     show=_show,
     code=(__name__, "models.drop"),  # predictors are imported by their names in settings
     varied=("model", "ways", "calibration"),

@@ -21,7 +21,7 @@ from foretail.pipelines.comparison.statistics import change_text, mean_interval
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families import Condition, Costs, Rule, SharingPlan, measure_rules
-from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED
@@ -85,27 +85,19 @@ def show(settings: ChosenTcpSettings, run: Run) -> Shown:
             for seed, log in long.logs(where, rule).items()
         ]
     )
-    summary = summarised(rows)
-    columns = {
-        "way": "chosen among",
-        "change": f"J against {tuned}, %",
-        "over_lqd": f"J against {lqd}, %",
-        "bad": f"conditions above +{BAD_PERCENT:g} %",
-        "worst": "worst condition, %",
-        "distinct": "policies chosen",
-    }
+    summary = {str(way): _summarised(some, str(tuned), str(lqd)) for way, some in rows.groupby("way", sort=False)}
     note = (
         f"Geometric means over {len(long.runs)} held-out conditions with 95 % intervals over them; J is a cost. The "
         f"choice uses seeds {', '.join(map(str, settings.calibration))}, seeds {', '.join(map(str, settings.seeds))} "
         "judge; in hindsight the judging seeds choose."
     )
     verdict = [
-        f"Chosen by simulations of {max(settings.calibration_ns) / 1e6:g} ms among {name}: J is {row['change']} "
-        f"against {tuned}."
+        f"Chosen by simulations of {max(settings.calibration_ns) / 1e6:g} ms among {name}: J is "
+        f"{summary[_way(name, max(settings.calibration_ns))][f'J against {tuned}, %']} against {tuned}."
         for name in libraries
-        for row in summary[summary["way"] == _way(name, max(settings.calibration_ns))].to_dict("records")
     ]
-    table = Table.of_frame("Policies that are chosen under TCP", summary, columns, note)
+    ways = ({"chosen among": way, **row} for way, row in summary.items())
+    table = Table.of_rows("Policies that are chosen under TCP", ways, note)
     return Shown(rows, [table], notes=[long.note], verdict=verdict)
 
 
@@ -124,7 +116,7 @@ def _plans(plan: SharingPlan, settings: ChosenTcpSettings, store: Store) -> list
             for where, one in held_out.items()
             if one.topology.server_link_bps == rate
         }
-        (cell_bytes,) = {one.features.cell_bytes for one in scenarios.values()}
+        cell_bytes = plan.cell_bytes
         made = {
             Rule(LEARNED, name): asking.ask(export_to_store(zoo.rule(name).ensemble(cell_bytes, shift), store).library)
             for name in zoo.names()[: settings.zoo]
@@ -156,25 +148,18 @@ def _chosen(
     return {**fixed, **by_length, **hindsight}
 
 
-def summarised(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each way: its cost against tuned DT's and LQD's, bad conditions, the worst."""
-    records = []
-    for way, some in rows.groupby("way", sort=False):
-        logs = some.assign(**{of: np.log(some["cost"] / some[of]) for of in ("cost_of_dt", "cost_of_lqd")})
-        means = logs.groupby(["family", "condition"])[["cost_of_dt", "cost_of_lqd"]].mean()
-        changes = {of: means[of].tolist() for of in means}
-        percents = [100 * math.expm1(change) for change in changes["cost_of_dt"]]
-        records.append(
-            {
-                "way": way,
-                "change": change_text(mean_interval(changes["cost_of_dt"])),
-                "over_lqd": change_text(mean_interval(changes["cost_of_lqd"])),
-                "bad": sum(percent > BAD_PERCENT for percent in percents),
-                "worst": max(percents),
-                "distinct": some["rule"].nunique(),
-            }
-        )
-    return pd.DataFrame(records)
+def _summarised(rows: pd.DataFrame, tuned: str, lqd: str) -> dict[str, Cell]:
+    """The cost of a way against tuned DT's and LQD's, bad conditions, and the worst."""
+    logs = rows.assign(**{of: np.log(rows["cost"] / rows[of]) for of in ("cost_of_dt", "cost_of_lqd")})
+    means = logs.groupby(["family", "condition"])[["cost_of_dt", "cost_of_lqd"]].mean()
+    percents = 100 * np.expm1(means["cost_of_dt"])
+    return {
+        f"J against {tuned}, %": change_text(mean_interval(means["cost_of_dt"].tolist())),
+        f"J against {lqd}, %": change_text(mean_interval(means["cost_of_lqd"].tolist())),
+        f"conditions above +{BAD_PERCENT:g} %": int((percents > BAD_PERCENT).sum()),
+        "worst condition, %": float(percents.max()),
+        "policies chosen": rows["rule"].nunique(),
+    }
 
 
 CHOSEN_TCP = FunctionExperiment(ChosenTcpSettings, show)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -14,9 +13,9 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, Policy, policy_name, require_rule
+from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, Policy, require_rule
 from foretail.core.errors import ForetailError
-from foretail.pipelines.comparison.statistics import PairedDifference, change_text, percent_change
+from foretail.pipelines.comparison.statistics import change_text, percent_change
 from foretail.pipelines.data.simulation import Native, driver_config
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
 from foretail.pipelines.exporting.network import predictor_to_store
@@ -51,6 +50,8 @@ from foretail_studies.benchmark.track import (
     reference_runs,
     require_answers,
     require_frozen,
+    scores_document,
+    scores_table,
 )
 
 
@@ -76,58 +77,50 @@ class LivePlan:
                 f"{self.policy.name} decides in Python, which only the native network asks: set network=native"
             )
 
-    def cases(self, seed: int) -> list[SharingCase]:
-        """The simulations of a seed."""
-        return [
-            SharingCase(where.family, where.condition, self.policy.name, DEFAULT, seed) for where in self.plan.scenarios
-        ]
-
-    def documents(self, seed: int) -> list[dict[str, Any]]:
-        """Their documents of the driver."""
-        return [driver_config(scenario, self.asking, seed, trace=False) for scenario in self.plan.scenarios.values()]
+    def documents(self, seed: int) -> dict[SharingCase, dict[str, Any]]:
+        """The driver's document of every simulation on a seed."""
+        return {
+            SharingCase(where.family, where.condition, self.policy.name, DEFAULT, seed): driver_config(
+                scenario, self.asking, seed, trace=False
+            )
+            for where, scenario in self.plan.scenarios.items()
+        }
 
     def depends_on(self, case: LiveCase) -> dict[str, Any]:
         """Everything that the measurement depends on."""
-        simulators = self.plan.simulators.values()
+        documents = self.documents(case.seed).items()
         return {
-            "runs": [
-                simulator.depends_on(document)
-                for simulator, document in zip(simulators, self.documents(case.seed), strict=True)
-            ],
+            "runs": [self.plan.simulators[one.where].depends_on(document) for one, document in documents],
             "policy": [self.policy.sha256, self.policy.function],
             "code": self.plan.code,
         }
 
+    def measured(self, case: LiveCase, so_far: SoFar) -> list[Mapping[str, Any]]:
+        """Costs on a seed, in the order of the conditions."""
+        so_far("")
+        documents = self.documents(case.seed)
+        runs = run_live_native([*documents.values()], self.policy.fresh().decide, self.policy.features)
+        return [
+            cost_document(one, run.flows, run.summary["end_ns"], document)
+            for (one, document), run in zip(documents.items(), runs, strict=True)
+        ]
 
-def measure_live(
-    title: str, settings: SimulatedPointSettings, live: LivePlan, costs: Costs, seeds: Sequence[int]
-) -> None:
-    """Add what the policy costs in every condition."""
-    measured = measure_cases(
-        title,
-        "live_cost",
-        [LiveCase(seed) for seed in seeds],
-        settings,
-        name=lambda case: f"{live.policy.name} in {len(live.plan.scenarios)} conditions, seed {case.seed}",
-        depends_on=live.depends_on,
-        measure=partial(_costs, live=live),
-    )
-    for case, costs_of_seed in zip(measured.cases, measured.measurements, strict=True):
-        for one, cost in zip(live.cases(case.seed), costs_of_seed, strict=True):
-            costs.add(one, cost)
-        costs.points += len(costs_of_seed)
-    costs.reused += measured.reused * len(live.plan.scenarios)
-
-
-def _costs(case: LiveCase, so_far: SoFar, live: LivePlan) -> list[Mapping[str, Any]]:
-    """Costs on a seed, in the order of the conditions."""
-    so_far("")
-    documents = live.documents(case.seed)
-    runs = run_live_native(documents, live.policy.fresh().decide, live.policy.features)
-    return [
-        cost_document(one, run.flows, run.summary["end_ns"], document)
-        for one, run, document in zip(live.cases(case.seed), runs, documents, strict=True)
-    ]
+    def add_costs(self, settings: BenchmarkSettings, costs: Costs) -> None:
+        """Add what the policy costs in every condition."""
+        measured = measure_cases(
+            settings.experiment,
+            "live_cost",
+            [LiveCase(seed) for seed in settings.seeds],
+            settings,
+            name=lambda case: f"{self.policy.name} in {len(self.plan.scenarios)} conditions, seed {case.seed}",
+            depends_on=self.depends_on,
+            measure=self.measured,
+        )
+        for case, of_seed in zip(measured.cases, measured.measurements, strict=True):
+            for one, cost in zip(self.documents(case.seed), of_seed, strict=True):
+                costs.add(one, cost)
+        costs.points += len(settings.seeds) * len(self.plan.scenarios)
+        costs.reused += measured.reused * len(self.plan.scenarios)
 
 
 @dataclass
@@ -202,21 +195,16 @@ class Field:
             for lineage in lineages():
                 refuse_seen(held_out, settings.seeds, lineage, "the model")
         elif policy is not None:
-            judged = _rule(policy)
+            judged = Rule.of(policy)
         numbers = {name: {**RULE_DEFAULTS, **one} for name, one in settings.sharing_rules.items()}
         asking = compose_policy(LEARNED, "sharing_rules")
-        (cell_bytes,) = {scenario.features.cell_bytes for scenario in plan.scenarios.values()}
         made = {
-            Rule(LEARNED, name): asking.ask(export_to_store(rule_of(one).ensemble(cell_bytes), store).library)
+            Rule(LEARNED, name): asking.ask(export_to_store(rule_of(one).ensemble(plan.cell_bytes), store).library)
             for name, one in numbers.items()
         }
         plan = replace(plan, rules={**plan.rules, **made})
-        thresholds = [_rule(name) for name in settings.thresholds]
-        return cls(plan, _rule(settings.reference), thresholds, [*map(_rule, settings.rules), *made], judged, live)
-
-
-def _rule(name: str) -> Rule:
-    return Rule(policy_name(name), DEFAULT)
+        thresholds = [Rule.of(name) for name in settings.thresholds]
+        return cls(plan, Rule.of(settings.reference), thresholds, [*map(Rule.of, settings.rules), *made], judged, live)
 
 
 def show(settings: BenchmarkSettings, run: Run) -> Shown:
@@ -226,7 +214,7 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
     simulated = field.rules if field.live is None else [rule for rule in field.rules if rule != field.judged]
     measure_rules(settings.experiment, settings, plan, costs, dict.fromkeys(plan.scenarios, simulated), settings.seeds)
     if field.live is not None:
-        measure_live(settings.experiment, settings, field.live, costs, settings.seeds)
+        field.live.add_costs(settings, costs)
     reference = list(reference_runs(costs, field.reference, settings.size, settings.held_out()))
     require_frozen(reference, settings.size)
     training = [where for where in plan.scenarios if where.family in settings.training()]
@@ -235,11 +223,20 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
     rules = [rule for rule in field.rules if rule == tuned or rule not in field.thresholds or rule == field.judged]
     scores = {rule: Score.of(costs, held_out, rule, field.reference) for rule in field.rules}
     judged = field.judged or tuned
-    score = scores[judged].over_seeds
+    best_first = sorted(rules, key=lambda rule: scores[rule].over_seeds.mean or 0.0)
     rows = _rows(costs, [*training, *held_out], field, set(held_out))
     return Shown(
         rows,
-        [_scores(scores, rules, costs, training, field, tuned), _conditions(rows, held_out, judged)],
+        [
+            scores_table(
+                f"{CLOSED_LOOP}: the cost J against {field.reference}, held-out families",
+                {rule: scores[rule] for rule in best_first},
+                {rule: Score.of(costs, training, rule, field.reference) for rule in rules},
+                {"tuned threshold": tuned, "judged": field.judged},
+                change_text,
+            ),
+            _conditions(rows, held_out, judged),
+        ],
         notes=(
             f"A score is the change of the cost J against {field.reference}: the mean over held-out families, with its "
             f"95 % interval over {len(settings.seeds)} seeds.",
@@ -251,30 +248,13 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
         ),
         verdict=_verdict(judged, scores, tuned, field.reference),
         details={
-            "version": named(CLOSED_LOOP, settings.size),
-            "judged": str(judged),
             "reference": str(field.reference),
-            "tuned_threshold": str(tuned),
-            **dict(zip(("score", "low", "high"), _percents(score), strict=True)),
-            "scores": {str(rule): _score_document(one) for rule, one in scores.items()},
-            "reference_runs": reference,
+            **scores_document(named(CLOSED_LOOP, settings.size), judged, tuned, scores, reference, percent_change),
         },
     )
 
 
 BENCHMARK = FunctionExperiment(BenchmarkSettings, show)
-
-
-def _percents(difference: PairedDifference) -> list[float | None]:
-    return [percent_change(end) for end in (difference.mean, difference.low, difference.high)]
-
-
-def _score_document(score: Score) -> dict[str, object]:
-    return {
-        **dict(zip(("score", "low", "high"), _percents(score.over_seeds), strict=True)),
-        **dict(zip(("families_low", "families_high"), _percents(score.over_families)[1:], strict=True)),
-        "guard_failed": [str(where) for where in score.failed],
-    }
 
 
 def _rows(costs: Costs, conditions: Sequence[Condition], field: Field, held_out: set[Condition]) -> pd.DataFrame:
@@ -289,8 +269,6 @@ def _rows(costs: Costs, conditions: Sequence[Condition], field: Field, held_out:
         rules = [rule for rule in field.rules if rule != field.judged] or field.rules
         floor = percent_change(costs.noise_floor(where, rules))
         for rule in field.rules:
-            change = _percents(costs.difference(where, rule, field.reference))
-            regret = _percents(costs.regret(where, rule, rules))
             rows.append(
                 {
                     "family": where.family,
@@ -299,38 +277,13 @@ def _rows(costs: Costs, conditions: Sequence[Condition], field: Field, held_out:
                     "rule": str(rule),
                     "seeds": len(costs.runs[where][rule]),
                     "cost": math.exp(costs.level(where, rule, list(costs.runs[where][rule]))),
-                    **dict(zip(("change", "change_low", "change_high"), change, strict=True)),
+                    **costs.difference(where, rule, field.reference).columns("change", percent_change),
                     "guard": guard_percent(costs, where, rule, field.reference, len(held_out)),
-                    **dict(zip(("regret", "regret_low", "regret_high"), regret, strict=True)),
+                    **costs.regret(where, rule, rules).columns("regret", percent_change),
                     "noise_floor": floor,
                 }
             )
     return pd.DataFrame(rows)
-
-
-def _scores(
-    scores: Mapping[Rule, Score],
-    rules: Sequence[Rule],
-    costs: Costs,
-    training: Sequence[Condition],
-    field: Field,
-    tuned: Rule,
-) -> Table:
-    """Everybody's score, the best first."""
-    made = []
-    for rule in sorted(rules, key=lambda one: scores[one].over_seeds.mean or 0.0):
-        one = scores[rule]
-        words = f"{rule}, tuned threshold" if rule == tuned else str(rule)
-        made.append(
-            {
-                "rule": f"{words}, judged" if rule == field.judged else words,
-                "score, %": change_text(one.over_seeds),
-                "over families": change_text(one.over_families),
-                "guard fails in": len(one.failed),
-                "on training families, %": change_text(Score.of(costs, training, rule, field.reference).over_seeds),
-            }
-        )
-    return Table.of_rows(f"{CLOSED_LOOP}: the cost J against {field.reference}, held-out families", made)
 
 
 def _conditions(rows: pd.DataFrame, held_out: Sequence[Condition], judged: Rule) -> Table:

@@ -15,12 +15,13 @@ accepting loses against LQD that a rule wins back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
@@ -30,7 +31,6 @@ from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import ASKING, OF_ARRIVALS
-from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import arithmetic_of
 from foretail.features.dataset.schema import traffic_sha256
@@ -42,11 +42,11 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.pipelines.data.collecting import run_in, workload_in
 from foretail.pipelines.demand import generated, untrained
-from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
-from foretail.pipelines.families import Condition
+from foretail.pipelines.experiment.declaration import PointExperiment, Shown
+from foretail.pipelines.families import Condition, composed_conditions
 from foretail.pipelines.runs.notes import lineages
 from foretail.pipelines.runs.points import SoFar
-from foretail.pipelines.settings.compose import compose_settings
+from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import is_predictor, load_predictor
 from foretail.pipelines.tracking.runs import refuse_traffic
 from foretail.sim_bridge._native import Scorer
@@ -60,9 +60,20 @@ from foretail.sim_bridge.open_loop.slotted import packets_sent
 from foretail.sim_bridge.policies import is_guest
 from foretail.sim_bridge.policy_settings import SlotParameters, settings_in_name
 from foretail.sim_bridge.python_policies import PythonPolicy
-from foretail_studies.benchmark.track import DEMAND, OPEN_LOOP, Track, best_of, by_family, require_answers
+from foretail_studies.benchmark.track import (
+    DEMAND,
+    OPEN_LOOP,
+    Track,
+    best_of,
+    by_family,
+    frozen_of,
+    percents_of,
+    require_answers,
+)
 
 ORACLE, LAST = "oracle", "last_value"
+RUN = ["family", "condition", "seed"]
+"""Columns that name a run."""
 ROUTING = "single_hop"
 
 
@@ -99,61 +110,55 @@ class DemandTrackSettings(PointSettings, Families):
         if self.parameters and self.model is None:
             raise ForetailError("parameters belong to no predictor: give model=KIND")
 
+    @property
+    def judged(self) -> str | None:
+        """Name of what is judged."""
+        given = (f"{name} {value}" for name, value in self.parameters.items())
+        return None if self.model is None else ", ".join([self.model, *given])
+
+    @cached_property
+    def configs(self) -> dict[Condition, DemandConfig]:
+        """The matrices and the schedules of every condition."""
+        return composed_conditions(DemandConfig, self.families, self.shared)
+
+    @cached_property
+    def predictors(self) -> dict[str, DemandPredictor]:
+        """Everybody but the oracle, trained, what is judged first; ForetailError where a run that judges trained."""
+        judged = {} if self.judged is None else {self.judged: {"name": self.model, **self.parameters}}
+        others = {name: {"name": name} for name in [LAST, *self.rules]}
+        averages = {_average(window): {"name": "moving_average", "window": window} for window in self.windows}
+        predictors = {name: untrained(name, given) for name, given in {**judged, **others, **averages}.items()}
+        training = [config for where, config in self.configs.items() if where.family in self.training()]
+        runs = [matrices(config, seed) for config in training for seed in self.training_seeds]
+        seen = {sha256_of(one) for one in runs}
+        for where, config in self.configs.items():
+            for seed in self.seeds if where.family in self.held_out() else ():
+                if sha256_of(matrices(config, seed)) in seen:
+                    raise ForetailError(
+                        f"{where} on seed {seed} is not a held-out run: predictors learn on its matrices"
+                    )
+        return {name: predictor.fit(runs) for name, predictor in predictors.items()}
+
 
 @dataclass(frozen=True)
 class RuleCase:
-    """A rule or a predictor on the run of a condition and seed."""
+    """A rule or a predictor on all runs of a condition."""
 
     family: str
     condition: str
-    seed: int
     rule: str
 
     @property
     def where(self) -> Condition:
         return Condition(self.family, self.condition)
 
+    def __str__(self) -> str:
+        return f"{self.where}: {self.rule}"
 
-@dataclass(frozen=True)
-class Contest:
-    """The trained predictors, and the runs of all conditions."""
 
-    predictors: Mapping[str, DemandPredictor]
-    learned: Mapping[str, str]  #: hashes of these
-    configs: Mapping[Condition, DemandConfig]
-    runs: Mapping[tuple[Condition, int], DemandSequence]  #: by condition and seed
-    trusts: Sequence[int]
-    code: str
-
-    def depends_on(self, case: RuleCase) -> dict[str, Any]:
-        """Everything that a measurement depends on."""
-        config = self.configs[case.where]
-        return {
-            "matrices": sha256_of(self.runs[case.where, case.seed]),
-            "predictor": self.learned[case.rule],
-            "trusts": list(self.trusts),
-            "schedules": [config.degree, config.warm_up, config.seed],
-            "code": self.code,
-        }
-
-    def measure(self, case: RuleCase, so_far: SoFar) -> dict[str, Any]:
-        """The throughput on the true matrices of schedules for what is predicted and for the truth, by trust."""
-        so_far("")
-        config = self.configs[case.where]
-        scores = score(
-            self.predictors[case.rule],
-            [self.runs[case.where, case.seed]],
-            config.degree,
-            self.trusts,
-            routings=[ROUTING],
-            warm_up=config.warm_up,
-            seed=config.seed,
-        )
-        by_trust = {str(trust): scores.schedules[ROUTING, trust] for trust in self.trusts}
-        return {
-            "predicted": {trust: one.predicted for trust, one in by_trust.items()},
-            "true": {trust: one.true for trust, one in by_trust.items()},
-        }
+def matrices(config: DemandConfig, seed: int) -> DemandSequence:
+    """The matrices of a condition on a seed."""
+    return generated(config.collectives[0], seed, config)
 
 
 def sha256_of(run: DemandSequence) -> str:
@@ -161,114 +166,74 @@ def sha256_of(run: DemandSequence) -> str:
     return hashlib.sha256(np.ascontiguousarray(run.demand, "<f8").tobytes()).hexdigest()
 
 
-def show_demand(settings: DemandTrackSettings, run: Run) -> Shown:
-    """Train, choose every trust on the training families, verify the frozen runs, and score."""
-    configs = {
-        Condition(name, condition): compose_settings(
-            DemandConfig, [*settings.shared, *family.overrides(condition)], f"families.{name}.conditions.{condition}"
-        )
-        for name, family in settings.families.items()
-        for condition in family.conditions
-    }
-    conditions = list(configs)
-    training = [where for where in conditions if where.family in settings.training()]
-    kinds = _predictors(settings)
-    runs = {(where, seed): _run(configs[where], seed) for where in conditions for seed in settings.seeds}
-    learns = [_run(configs[where], seed) for where in training for seed in settings.training_seeds]
-    seen = {sha256_of(one) for one in learns}
-    for (where, seed), one in runs.items():
-        if where not in training and sha256_of(one) in seen:
-            raise ForetailError(f"{where} on seed {seed} is not a held-out run: predictors learn on its matrices")
-    learned = {
-        rule: hashlib.sha256(to_json(predictor.fit(learns)).encode()).hexdigest() for rule, predictor in kinds.items()
-    }
-    contest = Contest(kinds, learned, configs, runs, settings.trusts, code_digest(score, generated))
-    cases = [
-        RuleCase(where.family, where.condition, seed, rule)
-        for where in conditions
-        for seed in settings.seeds
-        for rule in kinds
-    ]
-    measured = measure_cases(
-        settings.experiment,
-        "demand_track",
-        cases,
-        settings,
-        name=lambda case: f"{case.where}: {case.rule}, seed {case.seed}",
-        depends_on=contest.depends_on,
-        measure=contest.measure,
-    )
-    measurements = dict(zip(measured.cases, measured.measurements, strict=True))
-    everybody = {rule: (rule, "predicted") for rule in kinds} | {ORACLE: (next(iter(kinds)), "true")}
+def _average(window: int) -> str:
+    return f"moving_average of {window}"
 
-    def throughput(rule: str, where: Condition, seed: int, trust: str) -> float:
-        name, what = everybody[rule]
-        return float(measurements[RuleCase(where.family, where.condition, seed, name)][what][trust])
 
-    trusts = {
-        rule: max(
-            map(str, settings.trusts),
-            key=lambda trust: np.mean(
-                [throughput(rule, where, seed, trust) for where in training for seed in settings.seeds]
-            ),
+def _throughputs(case: RuleCase, so_far: SoFar, settings: DemandTrackSettings) -> list[dict[str, Any]]:
+    """Throughput on the true matrices of schedules for what is predicted, and for the truth, by seed and trust."""
+    config, rows = settings.configs[case.where], []
+    for seed in settings.seeds:
+        so_far(f"seed {seed}")
+        run = matrices(config, seed)
+        scores = score(
+            settings.predictors[case.rule],
+            [run],
+            config.degree,
+            settings.trusts,
+            routings=[ROUTING],
+            warm_up=config.warm_up,
+            seed=config.seed,
         )
-        for rule in everybody
-    }
-    percents = {
-        where: {
-            rule: {
-                seed: 100
-                * throughput(rule, where, seed, trusts[rule])
-                / throughput(ORACLE, where, seed, trusts[ORACLE])
-                for seed in settings.seeds
-            }
-            for rule in everybody
-        }
-        for where in conditions
-    }
-    tuned = best_of(percents, training, [LAST, *(_average(window) for window in settings.windows)])
+        for trust in settings.trusts:
+            of_trust = scores.schedules[ROUTING, trust]
+            row = {"seed": seed, "trust": trust, "matrices_sha256": sha256_of(run)}
+            rows.append({**row, "throughput": of_trust.predicted, "of_truth": of_trust.true})
+    return rows
+
+
+def show_demand(rows: pd.DataFrame, settings: DemandTrackSettings) -> Shown:
+    """Choose every trust on the training families, verify the frozen runs, and score."""
+    first = rows[rows["rule"] == rows["rule"].iloc[0]]
+    everybody = pd.concat([rows, first.assign(rule=ORACLE, throughput=first["of_truth"])])
+    learns = everybody[everybody["family"].isin(list(settings.training()))]
+    means = learns.groupby(["rule", "trust"], sort=False)["throughput"].mean().unstack(sort=False)
+    trusts = means.idxmax(axis=1)
+    chosen = everybody[everybody["trust"] == everybody["rule"].map(trusts)]
+    oracle = chosen[chosen["rule"] == ORACLE]
+    truth = oracle.set_index(RUN)["throughput"].rename("oracle")
+    chosen = chosen.join(truth, on=RUN)
+    percents = percents_of(chosen.assign(percent=100 * chosen["throughput"] / chosen["oracle"]))
+    training = [where for where in percents if where.family in settings.training()]
     track = Track(
         DEMAND,
         settings.size,
         percents,
         settings.held_out().keys(),
-        {
-            (where, seed): (sha256_of(runs[where, seed]), throughput(ORACLE, where, seed, trusts[ORACLE]))
-            for where in conditions
-            for seed in settings.seeds
-        },
+        frozen_of(oracle, settings.size, settings.held_out(), "matrices_sha256", "throughput"),
         LAST,
-        tuned,
+        best_of(percents, training, [LAST, *map(_average, settings.windows)]),
         "the throughput of the schedules of predictions, in percent of the oracle's",
     )
-    judged = None if settings.model is None else _judged(settings)
-    chosen = ", ".join(f"{rule} {trust}" for rule, trust in trusts.items())
-    return track.shown(judged, list(everybody), [f"k, chosen on the training families: {chosen}.", measured.note])
+    words = ", ".join(f"{rule} {trust}" for rule, trust in trusts.items())
+    return track.shown(settings.judged, list(trusts.index), [f"k, chosen on the training families: {words}."])
 
 
-DEMAND_TRACK = FunctionExperiment(DemandTrackSettings, show_demand)
-
-
-def _run(config: DemandConfig, seed: int) -> DemandSequence:
-    """The matrices of a condition on a seed."""
-    return generated(config.collectives[0], seed, config)
-
-
-def _average(window: int) -> str:
-    return f"moving_average of {window}"
-
-
-def _judged(settings: DemandTrackSettings) -> str:
-    given = ", ".join(f"{name} {value}" for name, value in settings.parameters.items())
-    return f"{settings.model}, {given}" if given else str(settings.model)
-
-
-def _predictors(settings: DemandTrackSettings) -> dict[str, DemandPredictor]:
-    """Everybody but the oracle, untrained, what is judged first."""
-    judged = {} if settings.model is None else {_judged(settings): {"name": settings.model, **settings.parameters}}
-    others = {name: {"name": name} for name in [LAST, *settings.rules]}
-    averages = {_average(window): {"name": "moving_average", "window": window} for window in settings.windows}
-    return {name: untrained(name, given) for name, given in {**judged, **others, **averages}.items()}
+DEMAND_TRACK = PointExperiment(
+    settings=DemandTrackSettings,
+    kind="demand_track",
+    cases=lambda settings: [
+        RuleCase(one.family, one.condition, rule) for one in settings.configs for rule in settings.predictors
+    ],
+    measure=_throughputs,
+    show=show_demand,
+    code=("models.demand.scores", "pipelines.demand"),
+    varied=("model", "parameters", "rules", "windows", "training_seeds", "shared", "families"),
+    depends_on=lambda case, settings: {
+        "matrices": asdict(settings.configs[case.where]),
+        "predictor": hashlib.sha256(to_json(settings.predictors[case.rule]).encode()).hexdigest(),
+    },
+)
 
 
 LQD, ACCEPT = "lqd", "followlqd"
@@ -302,81 +267,95 @@ class OpenLoopSettings(PointSettings, Families):
         for rule in [*self.rules, *self.thresholds]:
             _policy(rule)
 
+    @cached_property
+    def traffic(self) -> dict[Condition, SlottedTraffic]:
+        """The workload and the switch of every condition."""
+        return traffic_of(self)
 
-@dataclass(frozen=True)
-class LiveCase:
-    """All seeds of a condition: they wait together, so that a policy in Python gets a batch."""
-
-    family: str
-    condition: str
-    seeds: tuple[int, ...]
-
-    @property
-    def cases(self) -> list[RuleCase]:
-        return [RuleCase(self.family, self.condition, seed, "") for seed in self.seeds]
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """All conditions, and the predictor or the policy in Python that is judged on them."""
-
-    traffic: Mapping[Condition, SlottedTraffic]
-    hashes: Mapping[tuple[Condition, int], str]  #: of scenario and seed, by condition and seed
-    predictors: Mapping[str, tuple[str, Ensemble]]  #: by rule, the policy that asks, and whom
-    code: str
-    live: tuple[str, PythonPolicy] | None = None  #: the policy that asks, and whom
-
-    def depends_on(self, case: RuleCase) -> dict[str, Any]:
-        """Everything that a measurement depends on."""
-        pair = self.predictors.get(case.rule)
-        rule = [policy_identity(case.rule)] if pair is None else [pair[0], pair[1].sha256]
-        return {"traffic": self.hashes[case.where, case.seed], "rule": rule, "code": self.code}
-
-    def measure(self, case: RuleCase, so_far: SoFar) -> dict[str, Any]:
-        """Measure the packets that a rule sends, with a hash of the arrivals."""
-        so_far("")
-        traffic = self.traffic[case.where]
-        batches, digest = frozen_arrivals(workload_in(traffic), traffic.ports, traffic.buffer, traffic.slots, case.seed)
-        if case.rule not in self.predictors:
-            (sent,) = packets_sent(batches, traffic.ports, traffic.buffer, [_policy(case.rule)])
-            return {"sent": sent, "arrivals_sha256": digest}
-        asking, ensemble = self.predictors[case.rule]
-        arithmetic: dict[str, Any] = {**arithmetic_of({item.name: item.params for item in ensemble.features})}
-        if "average_shift" in arithmetic:
-            arithmetic["average_shift"] = max(slots_shift(arithmetic["average_shift"]), 0)
-        run = KnownRun.in_slots(batches, traffic.ports, traffic.buffer, **arithmetic)
-        return {"sent": run.sent(asking, scorer_of(ensemble)), "arrivals_sha256": digest}
-
-    def live_depends_on(self, case: LiveCase) -> dict[str, Any]:
-        """Everything that a measurement of the policy in Python depends on."""
-        asking, policy = self._live()
+    @cached_property
+    def hashes(self) -> dict[tuple[Condition, int], str]:
+        """Hashes of scenario and seed, by condition and seed."""
         return {
-            "traffic": [self.hashes[one.where, one.seed] for one in case.cases],
-            "policy": [policy.sha256, policy.function, asking],
-            "code": [self.code, code_digest(run_live)],
+            (where, seed): traffic_sha256(run_in(one, seed))
+            for where, one in self.traffic.items()
+            for seed in self.seeds
         }
 
-    def measure_live(self, case: LiveCase, so_far: SoFar) -> list[dict[str, Any]]:
-        """Measure the packets that the policy in Python sends on each seed, as `measure` does."""
-        so_far("")
-        asking, policy = self._live()
-        traffic = self.traffic[Condition(case.family, case.condition)]
-        ports, buffer = traffic.ports, traffic.buffer
-        drawn = [frozen_arrivals(workload_in(traffic), ports, buffer, traffic.slots, seed) for seed in case.seeds]
-        sequences = [joined(list(batches)) for batches, _ in drawn]
-        live = run_live(sequences, ports, buffer, policy.fresh().decide, policy.features, policy=asking)
-        return [
-            {"sent": run.transmitted, "arrivals_sha256": digest}
-            for run, (_, digest) in zip(live.runs, drawn, strict=True)
+    @cached_property
+    def judged(self) -> Judged | None:
+        """The policy or model that is judged; ForetailError when it was given a held-out run."""
+        if self.model is None:
+            return None
+        if (python := PythonPolicy.of(self.model)) is not None:
+            return Judged(python.name, self.asking or "learned", python)
+        if not is_predictor(self.model):
+            require_answers(self.model)
+            _policy(self.model)
+            return Judged(self.model, self.model, None)
+        ensemble = load_predictor(self.model, self.tracking, Store(self.store_dir))
+        if not isinstance(ensemble, Ensemble):
+            raise ForetailError(
+                f"{self.model} is a network, and this track asks trees: distill it first (foretail distill)"
+            )
+        held_out = [
+            (f"{where} on seed {seed}", traffic_sha)
+            for (where, seed), traffic_sha in self.hashes.items()
+            if where.family in self.held_out()
         ]
+        for lineage in lineages():
+            refuse_traffic(held_out, lineage, "the model")
+        asking = self.asking or str(ensemble.origin.get(POLICY, "credence"))
+        return Judged(f"{asking}, the model", asking, ensemble)
 
-    def _live(self) -> tuple[str, PythonPolicy]:
-        if self.live is None:
-            raise TypeError("no policy in Python is judged")
-        return self.live
+    @property
+    def everybody(self) -> list[str]:
+        """All rules that run, each once, the judged one first."""
+        judged = [] if self.judged is None else [self.judged.name]
+        return list(dict.fromkeys([*judged, LQD, ACCEPT, *self.rules, *self.thresholds]))
 
 
-@lru_cache(maxsize=2)
+@dataclass(frozen=True)
+class Judged:
+    """A policy that is judged, with the predictor or the function in Python that it asks."""
+
+    name: str
+    policy: str
+    asks: Ensemble | PythonPolicy | None
+
+    @property
+    def identity(self) -> list[str]:
+        """Everything that its decisions depend on."""
+        if isinstance(self.asks, PythonPolicy):
+            return [self.policy, self.asks.sha256, self.asks.function]
+        return [policy_identity(self.policy)] if self.asks is None else [self.policy, self.asks.sha256]
+
+
+def _sent(case: RuleCase, so_far: SoFar, settings: OpenLoopSettings) -> list[dict[str, Any]]:
+    """Packets that a rule sends on each seed, with a hash of the arrivals; a policy in Python gets them in batches."""
+    so_far("")
+    traffic, judged = settings.traffic[case.where], settings.judged
+    switch = (traffic.ports, traffic.buffer)
+    drawn = [frozen_arrivals(workload_in(traffic), *switch, traffic.slots, seed) for seed in settings.seeds]
+    asks = judged.asks if judged is not None and judged.name == case.rule else None
+    if judged is None or asks is None:
+        sent = [packets_sent(batches, *switch, [_policy(case.rule)])[0] for batches, _ in drawn]
+    elif isinstance(asks, PythonPolicy):
+        sequences = [joined(list(batches)) for batches, _ in drawn]
+        live = run_live(sequences, *switch, asks.fresh().decide, asks.features, policy=judged.policy)
+        sent = [run.transmitted for run in live.runs]
+    else:
+        arithmetic: dict[str, Any] = {**arithmetic_of({item.name: item.params for item in asks.features})}
+        if "average_shift" in arithmetic:
+            arithmetic["average_shift"] = max(slots_shift(arithmetic["average_shift"]), 0)
+        runs = (KnownRun.in_slots(batches, *switch, **arithmetic) for batches, _ in drawn)
+        sent = [run.sent(judged.policy, scorer_of(asks)) for run in runs]
+    return [
+        {"seed": seed, "sent": count, "arrivals_sha256": digest}
+        for seed, count, (_, digest) in zip(settings.seeds, sent, drawn, strict=True)
+    ]
+
+
+@lru_cache(maxsize=16)
 def frozen_arrivals(
     workload: Workload, ports: int, buffer: int, slots: int, seed: int
 ) -> tuple[Sequence[Slotted], str]:
@@ -405,64 +384,52 @@ def _policy(rule: str) -> tuple[str, SlotParameters]:
 
 def traffic_of(families: Families) -> dict[Condition, SlottedTraffic]:
     """Return the workload and the switch of every condition."""
-    return {
-        Condition(name, condition): compose_settings(
-            CollectConfig,
-            ["source=slotted", *families.shared, *family.overrides(condition)],
-            f"families.{name}.conditions.{condition}",
-        ).slotted
-        for name, family in families.families.items()
-        for condition in family.conditions
-    }
+    composed = composed_conditions(CollectConfig, families.families, ["source=slotted", *families.shared])
+    return {where: one.slotted for where, one in composed.items()}
 
 
-def show_open_loop(settings: OpenLoopSettings, run: Run) -> Shown:
-    """Run everybody on all arrivals, verify the frozen ones, and score."""
-    traffic = traffic_of(settings)
-    arrivals, judged = _with_model(settings, run, traffic)
-    named = [*([] if judged is None else [judged]), LQD, ACCEPT, *settings.rules, *settings.thresholds]
-    rules = list(dict.fromkeys(named))
-    cases = [
-        RuleCase(where.family, where.condition, seed, rule)
-        for where in traffic
-        for seed in settings.seeds
-        for rule in rules
-        if arrivals.live is None or rule != judged
-    ]
-    measured = measure_cases(
-        settings.experiment,
-        "open_loop",
-        cases,
-        settings,
-        name=lambda case: f"{case.where}: {case.rule}, seed {case.seed}",
-        depends_on=arrivals.depends_on,
-        measure=arrivals.measure,
-    )
-    measurements = dict(zip(measured.cases, measured.measurements, strict=True))
-    notes = []
-    if arrivals.live is not None:
-        measurements |= _live_runs(settings, arrivals, judged or "")
-        notes = [arrivals.live[1].note]
-    percents = {where: _percents(measurements, where, rules, settings.seeds) for where in traffic}
-    training = [where for where in traffic if where.family in settings.training()]
+def recovered(rows: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Return the rows with what LQD and always accepting send on the same arrivals, and the recovered loss in percent.
+
+    The last is missing where always accepting loses nothing. `by` is the column with the name of who sends.
+    """
+    for name, policy in (("sent_by_lqd", LQD), ("sent_by_accept", ACCEPT)):
+        rows = rows.merge(rows[rows[by] == policy].set_index(RUN)["sent"].rename(name), on=RUN)
+    counts = zip(rows["sent_by_lqd"], rows["sent"], rows["sent_by_accept"], strict=True)
+    shares = pd.Series([recovered_loss(*one) for one in counts], rows.index, float)
+    return rows.assign(recovered_percent=100 * shares)
+
+
+def show_open_loop(rows: pd.DataFrame, settings: OpenLoopSettings) -> Shown:
+    """Verify the frozen arrivals, and score everybody."""
+    compared = recovered(rows, "rule")
+    if (lost := compared[compared["recovered_percent"].isna()]).size:
+        first = lost.iloc[0]
+        raise ForetailError(
+            f"{first['family']} {first['condition']} on seed {first['seed']} loses nothing to always accepting: raise "
+            "its load"
+        )
+    percents = percents_of(compared.rename(columns={"recovered_percent": "percent"}))
+    training = [where for where in percents if where.family in settings.training()]
     tuned = best_of(percents, training, settings.thresholds)
     track = Track(
         OPEN_LOOP,
         settings.size,
         percents,
         settings.held_out().keys(),
-        {
-            (case.where, case.seed): (one["arrivals_sha256"], float(one["sent"]))
-            for case, one in measurements.items()
-            if case.rule == LQD
-        },
+        frozen_of(rows[rows["rule"] == LQD], settings.size, settings.held_out(), "arrivals_sha256", "sent"),
         ACCEPT,
         tuned,
         "the share of what always accepting loses against LQD that a rule wins back",
     )
-    shown = [rule for rule in rules if rule in (judged, tuned, *settings.rules) or rule not in settings.thresholds]
+    judged = settings.judged
+    name = None if judged is None else judged.name
+    shown = [
+        rule for rule in settings.everybody if rule in (name, tuned, *settings.rules) or rule not in settings.thresholds
+    ]
     best = f"{tuned} is the best of {len(settings.thresholds)} on the training families."
-    return track.shown(judged, shown, [best, measured.note, *notes])
+    live = [judged.asks.note] if judged is not None and isinstance(judged.asks, PythonPolicy) else []
+    return track.shown(name, shown, [best, *live])
 
 
 def open_loop_scores(families: Families, seeds: Sequence[int], scorers: Sequence[Scorer]) -> list[float]:
@@ -479,72 +446,20 @@ def open_loop_scores(families: Families, seeds: Sequence[int], scorers: Sequence
     return [float(by_family(share).mean()) for share in shares]
 
 
-OPEN_LOOP_TRACK = FunctionExperiment(OpenLoopSettings, show_open_loop)
-
-
-def _live_runs(settings: OpenLoopSettings, arrivals: Arrivals, rule: str) -> dict[RuleCase, Any]:
-    """Return the measurements of the policy in Python, by condition and seed."""
-    measured = measure_cases(
-        settings.experiment,
-        "live_open_loop",
-        [LiveCase(where.family, where.condition, tuple(settings.seeds)) for where in arrivals.traffic],
-        settings,
-        name=lambda case: f"{case.family} {case.condition}: {rule}",
-        depends_on=arrivals.live_depends_on,
-        measure=arrivals.measure_live,
-    )
-    return {
-        replace(one, rule=rule): measurement
-        for case, of_seeds in zip(measured.cases, measured.measurements, strict=True)
-        for one, measurement in zip(case.cases, of_seeds, strict=True)
-    }
-
-
-def _with_model(
-    settings: OpenLoopSettings, run: Run, traffic: Mapping[Condition, SlottedTraffic]
-) -> tuple[Arrivals, str | None]:
-    """The arrivals with what is judged, and its name; ForetailError when it was given a held-out run."""
-    model = settings.model
-    code = code_digest("sim_bridge.arrivals", KnownRun, packets_sent)
-    hashes = {
-        (where, seed): traffic_sha256(run_in(one, seed)) for where, one in traffic.items() for seed in settings.seeds
-    }
-    python = None if model is None else PythonPolicy.of(model)
-    if python is not None:
-        return Arrivals(traffic, hashes, {}, code, (settings.asking or "learned", python)), python.name
-    if model is None or not is_predictor(model):
-        if model is not None:
-            require_answers(model)
-            _policy(model)
-        return Arrivals(traffic, hashes, {}, code), model
-    ensemble = load_predictor(model, settings.tracking, run.store)
-    if not isinstance(ensemble, Ensemble):
-        raise ForetailError(f"{model} is a network, and this track asks trees: distill it first (foretail distill)")
-    held_out = [
-        (f"{where} on seed {seed}", traffic_sha)
-        for (where, seed), traffic_sha in hashes.items()
-        if where.family in settings.held_out()
-    ]
-    for lineage in lineages():
-        refuse_traffic(held_out, lineage, "the model")
-    asking = settings.asking or str(ensemble.origin.get(POLICY, "credence"))
-    judged = f"{asking}, the model"
-    return Arrivals(traffic, hashes, {judged: (asking, ensemble)}, code), judged
-
-
-def _percents(
-    measurements: Mapping[RuleCase, Mapping[str, Any]], where: Condition, rules: Sequence[str], seeds: Sequence[int]
-) -> dict[str, dict[int, float]]:
-    """The recovered loss in percent, by rule and seed; ForetailError where always accepting loses nothing."""
-
-    def sent(rule: str, seed: int) -> int:
-        return int(measurements[RuleCase(where.family, where.condition, seed, rule)]["sent"])
-
-    percents: dict[str, dict[int, float]] = {}
-    for rule in rules:
-        for seed in seeds:
-            share = recovered_loss(sent(LQD, seed), sent(rule, seed), sent(ACCEPT, seed))
-            if share is None:
-                raise ForetailError(f"{where} on seed {seed} loses nothing to always accepting: raise its load")
-            percents.setdefault(rule, {})[seed] = 100 * share
-    return percents
+OPEN_LOOP_TRACK = PointExperiment(
+    settings=OpenLoopSettings,
+    kind="open_loop",
+    cases=lambda settings: [
+        RuleCase(one.family, one.condition, rule) for one in settings.traffic for rule in settings.everybody
+    ],
+    measure=_sent,
+    show=show_open_loop,
+    code=("sim_bridge.arrivals", "sim_bridge.open_loop"),
+    varied=("model", "asking", "rules", "thresholds", "shared", "families"),
+    depends_on=lambda case, settings: {
+        "traffic": [settings.hashes[case.where, seed] for seed in settings.seeds],
+        "rule": settings.judged.identity
+        if settings.judged is not None and settings.judged.name == case.rule
+        else [policy_identity(case.rule)],
+    },
+)

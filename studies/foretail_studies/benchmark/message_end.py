@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +47,10 @@ SENDER, NOBODY, NEVER, ALWAYS, BY_HAND = "sender", "nobody", "never", "always", 
 SIZE, SHAPE, LIMIT = "tree of sizes", "tree", "sent"
 KINDS = {SIZE: FLOW_FEATURES, SHAPE: tuple(name for name in FLOW_FEATURES if name != "flow_sent")}
 """Trees and what they read: with the bytes so far, a tree learns how long messages are."""
+TRACED = "dt_alpha_2"
+"""Policy of the runs on which the tree learns."""
+LAST_CELLS = 17
+"""Most cells of its message that come after a last packet: 17 of 256 bytes are three segments."""
 
 
 @dataclass
@@ -62,11 +65,7 @@ class MessageEndSettings(SimulatedPointSettings, Families):
     sharing_rules: dict[str, dict[str, int]] = setting(
         {}, "Sharing rules by their names, each with its numbers as in sharing_rule of evaluate."
     )
-    traced: str = setting("dt_alpha_2", "Policy of the runs on which the tree learns.")
     traffic_ns: int = setting(MISSING, "Traffic time of these runs.", at_least=1)
-    last_cells: int = setting(
-        17, "Most cells of its message that come after a last packet: 17 of 256 bytes are three segments.", at_least=0
-    )
     depth: int = setting(4, "Depth of the tree.", at_least=1, at_most=8)
     least_share: list[float] = setting(
         MISSING, "Probabilities, above one of which the tree tells a last packet.", above=0, at_most=0.99
@@ -87,8 +86,7 @@ class MessageEndSettings(SimulatedPointSettings, Families):
     def check(self, where: str) -> None:
         """Raise ForetailError without families of both kinds, on seeds with two roles, and on rules that are none."""
         super().check(where)
-        if not self.training() or not self.held_out():
-            raise ForetailError("families needs one with held_out=false and one with held_out=true")
+        self.require_both_sides()
         for seed in self.validation_seeds:
             if seed in self.training_seeds:
                 raise ForetailError(f"validation_seeds holds {seed}, on which the tree learns: choose on other seeds")
@@ -105,10 +103,10 @@ class Counted:
     share: npt.NDArray[np.float64]  #: float64[n], which share of the run's packets they are
 
     @classmethod
-    def of(cls, dataset: Dataset, last_cells: int) -> Counted:
+    def of(cls, dataset: Dataset) -> Counted:
         """Count the packets of a trace whose senders told how much of the message is left."""
         frame = dataset.frame([*FLOW_FEATURES, "message_left"])
-        frame["last"] = frame.pop("message_left") <= last_cells
+        frame["last"] = frame.pop("message_left") <= LAST_CELLS
         counts = frame.value_counts(sort=False)
         table = counts.index.to_frame().to_numpy(np.int32)
         return cls(table[:, :-1], table[:, -1] > 0, counts.to_numpy(np.float64) / len(frame))
@@ -135,12 +133,7 @@ class Study:
         """Compose everything; ForetailError on unknown policies, and on cells of several sizes."""
         named = [*settings.spared.values(), *(name for name in settings.spared if name not in settings.sharing_rules)]
         plan = SharingPlan.of(settings, settings.shared, settings.families, {one: {} for one in named})
-        cells = {scenario.features.cell_bytes for scenario in plan.scenarios.values()}
-        if len(cells) > 1:
-            raise ForetailError(
-                f"families has cells of {sorted(cells)} bytes: give all the same, for trees have one unit"
-            )
-        return cls(settings, replace(plan, rules={}), store, Costs(), cells.pop())
+        return cls(settings, replace(plan, rules={}), store, Costs(), plan.cell_bytes)
 
     def conditions(self, held_out: bool) -> list[Condition]:
         """Return the conditions that judge if `held_out`, else those that train."""
@@ -148,7 +141,7 @@ class Study:
 
     def traces(self, held_out: bool, seeds: Sequence[int]) -> Iterator[tuple[Condition, Dataset]]:
         """Datasets of all these conditions, collected now where the store has none."""
-        policy = compose_policy(self.settings.traced, "traced")
+        policy = compose_policy(TRACED, "traced")
         for where in self.conditions(held_out):
             whole = self.plan.scenarios[where]
             scenario = replace(whole, traffic_ns=min(whole.traffic_ns, self.settings.traffic_ns))
@@ -191,14 +184,14 @@ class Study:
 def show(settings: MessageEndSettings, run: Run) -> Shown:
     """Learn, choose on the training families, and judge on the others; what the store has is not simulated again."""
     study = Study.of(settings, run.store)
-    runs = [Counted.of(dataset, settings.last_cells) for _, dataset in study.traces(False, settings.training_seeds)]
+    runs = [Counted.of(dataset) for _, dataset in study.traces(False, settings.training_seeds)]
     learned = {kind: study.learned(runs, names) for kind, names in KINDS.items()}
     trees = {
         kind: {f"{kind} {p:g}": tree.with_threshold(Fraction(p)) for p in settings.least_share}
         for kind, tree in learned.items()
     }
     limits = {f"{LIMIT} {most}": study.rule_tree(("flow_sent", most, True, False)) for most in settings.most_sent_cells}
-    as_long = ("left_like_last", settings.last_cells, True, False)
+    as_long = ("left_like_last", LAST_CELLS, True, False)
     fixed = {
         BY_HAND: study.rule_tree(("short_packet", 0, as_long, True)),
         NEVER: study.rule_tree(False),
@@ -287,22 +280,10 @@ def _row(
         "told by": row,
         "entries": entries,
         "bits": entries * FLOW_ENTRY_BITS if entries and by not in (NEVER, ALWAYS) else None,
-        **_columns("change", change),
-        **_columns("survives", survives),
+        **change.columns("change"),
+        **survives.columns("survives"),
         "gain": float(gain.mean()),
     }
-
-
-def _columns(name: str, difference: PairedDifference) -> dict[str, Cell]:
-    return {name: difference.mean, f"{name}_low": difference.low, f"{name}_high": difference.high}
-
-
-def _difference(row: Mapping[Any, Any], name: str) -> PairedDifference:
-    mean, low, high = (
-        None if (value := row[key]) is None or pd.isna(value) else float(value)
-        for key in (name, f"{name}_low", f"{name}_high")
-    )
-    return PairedDifference(mean, low, high, 0)
 
 
 def _table_of(frame: pd.DataFrame) -> Table:
@@ -313,8 +294,8 @@ def _table_of(frame: pd.DataFrame) -> Table:
                 "rule": row["rule"],
                 "told by": row["told by"],
                 "kbit of a switch": None if pd.isna(row["bits"]) else row["bits"] / 1000,
-                "J against the sender's tag": change_text(_difference(row, "change")),
-                "survives, %": interval_text(_difference(row, "survives")),
+                "J against the sender's tag": change_text(PairedDifference.of_columns(row, "change")),
+                "survives, %": interval_text(PairedDifference.of_columns(row, "survives")),
             }
             for row in frame.to_dict("records")
         ),
@@ -329,7 +310,7 @@ def _agreement(study: Study, trees: Mapping[str, Ensemble], seeds: Sequence[int]
     """
     rows = []
     for where, dataset in study.traces(True, seeds):
-        run = Counted.of(dataset, study.settings.last_cells)
+        run = Counted.of(dataset)
         for by, tells in trees.items():
             says = tells.exceeds(run.seen([one.name for one in tells.features])[0])
             both, share = run.share[says & run.last].sum(), run.share[says].sum()
@@ -362,7 +343,10 @@ def _verdict(frame: pd.DataFrame) -> list[str]:
     """The share of the gain that survives, for each rule, by the tree on all flows and by the limit."""
     sentences = []
     for name, rows in frame.groupby("rule", sort=False):
-        by = {row["told by"]: interval_text(_difference(row, "survives"), "") for row in rows.to_dict("records")}
+        by = {
+            row["told by"]: interval_text(PairedDifference.of_columns(row, "survives"), "")
+            for row in rows.to_dict("records")
+        }
         tree, limit = (next(text for one, text in by.items() if one.startswith(kind)) for kind in (SHAPE, LIMIT))
         sentences.append(
             f"{name}: {tree} % of the tag's gain survives with the tree, {limit} % with a limit of the bytes so far."

@@ -11,11 +11,11 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.policies import ASKING
 from foretail.sim_bridge.policy_settings import settings_in_name
 
+RuleOf = TypeVar("RuleOf")
 CLOSED_LOOP, OPEN_LOOP, DEMAND, ADAPTIVE = "benchmark-1", "open-loop-1", "demand-1", "adaptive-1"
 """The version of each track; its frozen runs are in the file of this name, those of adaptive-1 in open-loop-1's."""
 
@@ -102,6 +103,15 @@ def reference_runs(costs: Costs, reference: Rule, size: str, held_out: Collectio
             yield FrozenRun(size, where.family, judges, where.condition, seed, run["flows_sha256"], run["cost"])
 
 
+def frozen_of(rows: pd.DataFrame, size: str, held_out: Collection[str], sha256: str, cost: str) -> list[FrozenRun]:
+    """The runs of the reference rule, from its rows and the names of their columns for the hash and the cost."""
+    values = rows[["family", "condition", "seed", sha256, cost]].itertuples(index=False)
+    return [
+        FrozenRun(size, family, family in held_out, condition, seed, digest, float(made))
+        for family, condition, seed, digest, made in values
+    ]
+
+
 def write_frozen(results: list[dict[str, Any]], path: Path) -> None:
     """Write what experiments found of the reference rule, as their ``result.json`` have it."""
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -144,6 +154,55 @@ class Score:
     def of_families(cls, by_family: npt.NDArray[np.float64], failed: Sequence[Condition]) -> Score:
         """The score of means by family and seed: float64[families, seeds]."""
         return cls(mean_interval(list(by_family.mean(axis=0))), mean_interval(list(by_family.mean(axis=1))), failed)
+
+    def document(self, percent: Callable[[float | None], float | None]) -> dict[str, Any]:
+        """Every figure, with `percent` of the ends of intervals."""
+        seeds, families = self.over_seeds, self.over_families
+        ends = {"score": seeds.mean, "low": seeds.low, "high": seeds.high}
+        ends |= {"families_low": families.low, "families_high": families.high}
+        failed = [str(where) for where in self.failed]
+        return {**{name: percent(end) for name, end in ends.items()}, "guard_failed": failed}
+
+
+def scores_document(
+    version: str,
+    judged: RuleOf,
+    tuned: RuleOf,
+    scores: Mapping[RuleOf, Score],
+    reference: Sequence[FrozenRun],
+    percent: Callable[[float | None], float | None] = lambda end: end,
+) -> dict[str, Any]:
+    """Everybody's score and the runs of the reference, for ``result.json``."""
+    documents = {str(rule): score.document(percent) for rule, score in scores.items()}
+    return {
+        "version": version,
+        "judged": str(judged),
+        "tuned_threshold": str(tuned),
+        **{name: documents[str(judged)][name] for name in ("score", "low", "high")},
+        "scores": documents,
+        "reference_runs": reference,
+    }
+
+
+def scores_table(
+    title: str,
+    scores: Mapping[RuleOf, Score],
+    on_training: Mapping[RuleOf, Score],
+    roles: Mapping[str, RuleOf | None],
+    text: Callable[[PairedDifference], str],
+) -> Table:
+    """Everybody's score, the best first; `roles` are words behind the name of a rule."""
+    rows = [
+        {
+            "rule": ", ".join([str(rule), *(word for word, one in roles.items() if one == rule)]),
+            "score, %": text(score.over_seeds),
+            "over families": text(score.over_families),
+            "guard fails in": len(score.failed),
+            "on training families, %": text(on_training[rule].over_seeds),
+        }
+        for rule, score in scores.items()
+    ]
+    return Table.of_rows(title, rows)
 
 
 def logs_by_family(
@@ -195,6 +254,16 @@ Percents = Mapping[Condition, Mapping[str, Mapping[int, float]]]
 """Shares in percent, by condition, rule and seed."""
 
 
+def percents_of(rows: pd.DataFrame) -> Percents:
+    """The column ``percent`` of rows of rules on runs."""
+    percents: dict[Condition, dict[str, Mapping[int, float]]] = {}
+    for names, some in rows.groupby(["family", "condition", "rule"], sort=False):
+        family, condition, rule = map(str, names)
+        by_seed = dict(zip(some["seed"], some["percent"], strict=True))
+        percents.setdefault(Condition(family, condition), {})[rule] = by_seed
+    return percents
+
+
 def require_answers(policy: str) -> None:
     """Raise ForetailError on a policy that asks a predictor where none is given, so that it would always accept."""
     name, _ = settings_in_name(policy) or (policy, {})
@@ -212,18 +281,10 @@ class Track:
     size: str
     percents: Percents
     held_out: Collection[str]  #: families
-    offered: Mapping[tuple[Condition, int], tuple[str, float]]  #: hash of what was offered, and what the reference made
+    reference: Sequence[FrozenRun]  #: its runs
     floor: str  #: the guard fails where a rule is surely below this one
     tuned: str  #: the best without a prediction on the training families
     share: str  #: what the percents are of, in a few words
-
-    @property
-    def reference(self) -> list[FrozenRun]:
-        """The runs of the reference."""
-        return [
-            FrozenRun(self.size, where.family, where.family in self.held_out, where.condition, seed, sha256, made)
-            for (where, seed), (sha256, made) in self.offered.items()
-        ]
 
     def conditions(self, held_out: bool) -> list[Condition]:
         """The conditions that judge, or those that train."""
@@ -247,25 +308,27 @@ class Track:
         """Verify the frozen runs, and show everybody's score; without a judged rule that of the tuned one counts."""
         require_frozen(self.reference, self.size, self.version)
         scores = {rule: self.score(rule) for rule in rules}
-        own = scores[judged or self.tuned]
         return Shown(
             self._rows(rules),
-            [self._table(scores, judged)],
+            [
+                scores_table(
+                    f"{named(self.version, self.size)}: {self.share}",
+                    dict(sorted(scores.items(), key=lambda item: -(item[1].over_seeds.mean or 0.0))),
+                    {rule: self.score(rule, held_out=False) for rule in rules},
+                    {"tuned": self.tuned, "judged": judged},
+                    lambda difference: interval_text(difference, ""),
+                )
+            ],
             notes=(
                 f"A score is {self.share}: the mean over held-out families, with its 95 % interval over "
-                f"{len({seed for _, seed in self.offered})} seeds.",
+                f"{len({run.seed for run in self.reference})} seeds.",
                 f"The guard fails where a rule is surely below {self.floor}.",
                 *notes,
             ),
             verdict=self._verdict(scores, judged),
-            details={
-                "version": named(self.version, self.size),
-                "judged": judged or self.tuned,
-                "tuned_threshold": self.tuned,
-                **self._document(own, False),
-                "scores": {rule: self._document(score, True) for rule, score in scores.items()},
-                "reference_runs": self.reference,
-            },
+            details=scores_document(
+                named(self.version, self.size), judged or self.tuned, self.tuned, scores, self.reference
+            ),
         )
 
     def _verdict(self, scores: Mapping[str, Score], judged: str | None) -> list[str]:
@@ -276,14 +339,6 @@ class Track:
             fails = f"the guard fails in {len(own.failed)} of {len(self.conditions(True))} conditions"
             sentences.insert(0, f"{judged} scores {interval_text(own.over_seeds, '')} %; {fails}.")
         return sentences
-
-    def _document(self, score: Score, whole: bool) -> dict[str, object]:
-        over, families = score.over_seeds, score.over_families
-        ends: dict[str, object] = {"score": over.mean, "low": over.low, "high": over.high}
-        if not whole:
-            return ends
-        failed = [str(where) for where in score.failed]
-        return {**ends, "families_low": families.low, "families_high": families.high, "guard_failed": failed}
 
     def _rows(self, rules: Sequence[str]) -> pd.DataFrame:
         """One row per condition and rule: the mean share in percent over seeds, its interval, and the guard."""
@@ -305,22 +360,6 @@ class Track:
                     }
                 )
         return pd.DataFrame(rows)
-
-    def _table(self, scores: Mapping[str, Score], judged: str | None) -> Table:
-        """Everybody's score, the best first."""
-        rows = []
-        for rule, score in sorted(scores.items(), key=lambda item: -(item[1].over_seeds.mean or 0.0)):
-            words = f"{rule}, tuned" if rule == self.tuned else rule
-            rows.append(
-                {
-                    "rule": f"{words}, judged" if rule == judged else words,
-                    "score, %": interval_text(score.over_seeds, ""),
-                    "over families": interval_text(score.over_families, ""),
-                    "guard fails in": len(score.failed),
-                    "on training families, %": interval_text(self.score(rule, held_out=False).over_seeds, ""),
-                }
-            )
-        return Table.of_rows(f"{named(self.version, self.size)}: {self.share}", rows)
 
 
 def best_of(percents: Percents, conditions: Sequence[Condition], rules: Sequence[str]) -> str:

@@ -30,6 +30,8 @@ FloatArray = npt.NDArray[np.float64]
 
 FITTED = ("at_zero", "loss", "r2", "line_at_zero", "line_slope", "line_r2", "monotone_r2", "steepest_twentieth")
 _GRID = 20
+DUTY_CYCLE = 0.99
+"""Share of a slot that carries data; figures without it are shown as well."""
 
 
 def smoothness(samples: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -45,7 +45,14 @@ from foretail.sim_bridge.circuits.schedules import (
     vermilion,
 )
 from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
-from foretail_studies.circuits.figures import draw_noise, draw_smoothness, draw_tradeoff, smoothness, smoothness_table
+from foretail_studies.circuits.figures import (
+    DUTY_CYCLE,
+    draw_noise,
+    draw_smoothness,
+    draw_tradeoff,
+    smoothness,
+    smoothness_table,
+)
 from foretail_studies.engines.circuits import (
     Noise,
     best_distribution,
@@ -87,9 +94,6 @@ class TrustedSettings(PointSettings):
 class NoiseSettings(TrustedSettings):
     """Schedules for wrong predictions: every matrix, noise and deviation is a point, with all samples and gammas."""
 
-    duty_cycle: float = setting(
-        0.99, "Share of a slot that carries data; figures without it are shown as well.", above=0, at_most=1
-    )
     nodes: int = setting(8, "Number n of racks.", at_least=2, at_most=64)
     matrices: list[str] = setting(
         MISSING, "True demand.", one_of=("ring", "all_to_all", "random", "skew", "chessboard")
@@ -147,7 +151,7 @@ def show_noise(samples: pd.DataFrame, settings: NoiseSettings) -> Shown:
         },
         details={
             "routing": "multi-hop",
-            "duty_cycle": settings.duty_cycle,
+            "duty_cycle": DUTY_CYCLE,
             "duty_cycle_included": False,
             "seeds": [1, settings.samples],
             "curves": curves.to_dict("records"),
@@ -158,7 +162,7 @@ def show_noise(samples: pd.DataFrame, settings: NoiseSettings) -> Shown:
 
 def _table(curves: pd.DataFrame, settings: NoiseSettings) -> Table:
     """Without noise, at its worst, and what is guaranteed."""
-    duty = settings.duty_cycle
+    duty = DUTY_CYCLE
     rows: list[tuple[Cell, ...]] = []
     for (noise, matrix, schedule), part in curves.groupby(["noise", "matrix", "schedule"], sort=False):
         first, means, worst = part.iloc[0], part["mean"], float(part["least"].min())
@@ -285,7 +289,7 @@ NOISE = PointExperiment(
     rows=_samples,
     show=show_noise,
     code=("features", "sim_bridge"),
-    varied=("noise", "matrices", "deviations", "uniform_from", "duty_cycle"),
+    varied=("noise", "matrices", "deviations", "uniform_from"),
 )
 
 
@@ -294,6 +298,10 @@ WRONG_SEED = 2**32
 """Added to a point's seed for the wrong predictions, which must not be the random numbers that made its matrix."""
 _TOLERANCE = 1e-6
 """Tolerance of the linear program."""
+HULLS = (3, 5, 100)
+"""Gammas whose distributions are drawn in theory."""
+FLOORS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+"""Robustness for which the distribution of k is optimised."""
 
 
 @dataclass
@@ -307,13 +315,6 @@ class TrustSettings(TrustedSettings):
     seeds: list[int] = setting(MISSING, "Seeds of random matrices and of the search.", at_least=1, at_most=2**31 - 1)
     tries: int = setting(
         40, "Number of predictions that the search for the worst one tries.", at_least=1, at_most=10**6
-    )
-    hulls: list[int] = setting([3, 5, 100], "Gammas whose distributions are drawn in theory.", at_least=3, at_most=1000)
-    floors: list[float] = setting(
-        [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5],
-        "Robustness for which the distribution of k is optimised.",
-        at_least=0,
-        at_most=0.5,
     )
 
 
@@ -345,7 +346,7 @@ def show_trust(everything: pd.DataFrame, settings: TrustSettings) -> Shown:
     return Shown(
         samples,
         [*_by_routing(curves, settings.tries), _distributions(optimised)],
-        {"": Drawn(draw_tradeoff(curves, optimised, sorted(settings.hulls)), caption, curves)},
+        {"": Drawn(draw_tradeoff(curves, optimised, HULLS), caption, curves)},
         frames,
         notes=(
             f"Seeds {', '.join(map(str, settings.seeds))}",
@@ -485,7 +486,7 @@ def _optimised(curves: pd.DataFrame, settings: TrustSettings) -> pd.DataFrame:
     """The best distribution of k for every floor: an expectation is the mean of what each k gives."""
     measured = curves[curves["routing"] == "multi-hop"].sort_values("gamma")
     rows = []
-    for floor in sorted(settings.floors):
+    for floor in FLOORS:
         mass = best_distribution(settings.k, floor)
         rows.append(
             {
@@ -508,10 +509,9 @@ TRUST = PointExperiment(
     cases=_cases,
     name=lambda case: f"{case.matrix}, seed {case.seed}",
     measure=_throughputs,
-    rows=lambda case, rows, settings: rows,
     show=show_trust,
     code=("features", "models", "sim_bridge"),
-    varied=("seeds", "hulls", "floors"),
+    varied=("seeds",),
 )
 
 
@@ -519,9 +519,7 @@ TRUST = PointExperiment(
 class PredictionSettings(ExperimentSettings, DemandConfig):
     """Demand predictors on workloads."""
 
-    def check(self, where: str) -> None:
-        """Raise ForetailError on what cannot be compared."""
-        DemandConfig.check(self, where)
+    check = DemandConfig.check
 
 
 def show_prediction(settings: PredictionSettings, run: Run) -> Shown:

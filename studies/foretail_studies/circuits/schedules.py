@@ -28,7 +28,7 @@ from foretail.configs.schema.network.circuits import require_scheduler
 from foretail.configs.schema.network.messages import FlowSizes
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown, axes
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
@@ -36,6 +36,7 @@ from foretail.sim_bridge.circuits.demand import permutation
 from foretail.sim_bridge.circuits.schedules import SCHEDULER_KINDS, Schedule, next_period_factor, single_hop_guarantee
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
 from foretail_studies.circuits.figures import (
+    DUTY_CYCLE,
     designs_of,
     draw_completion_times,
     draw_designs,
@@ -211,16 +212,15 @@ class _Tables:
         first, *others = self.settings.designs
         metrics = [name for name in COMPLETION if name.startswith(of)]
         rows: list[tuple[Cell, ...]] = []
-        for load, design in self._lines():
+        for load, design, values in self._lines():
             group = self.samples[(self.samples["load"] == load) & (self.samples["design"] == design)]
             share = float(group[f"{of}_unfinished"].sum() / group[f"{of}_flows"].sum())
             row: list[Cell] = [f"{100 * load:g} %", design, self.settings.designs[design].routing]
             for metric in metrics:
-                value = self._found(load, design, metric)
-                row += [value["mean"], _ratio(value) if design in others else None]
+                row += [values[metric]["mean"], _ratio(values[metric]) if design in others else None]
             rows.append((*row, int(group[f"{of}_flows"].sum()), f"{100 * share:.1f} %"))
         limit = f"below {SHORT_BELOW_BYTES:,} bytes" if of == "short" else f"of {LONG_FROM_BYTES:,} bytes and more"
-        titles = [column for metric in metrics for column in (_title(metric), f"{first} / this")]
+        titles = [column for metric in metrics for column in (metric.split("_")[1], f"{first} / this")]
         return Table(
             f"Completion times of {of} flows in microseconds",
             ("load", "design", "routing", *titles, "flows", "unfinished"),
@@ -234,8 +234,7 @@ class _Tables:
     def utilisation(self) -> Table:
         first, *others = self.settings.designs
         rows: list[tuple[Cell, ...]] = []
-        for load, design in self._lines():
-            values = {metric: self._found(load, design, metric) for metric in UTILISED}
+        for load, design, values in self._lines():
             ratio = _ratio(values["delivered"]) if design in others else None
             means = [values[metric]["mean"] for metric in UTILISED]
             rows.append(
@@ -253,15 +252,10 @@ class _Tables:
             ),
         )
 
-    def _lines(self) -> Iterator[tuple[float, str]]:
-        for load in sorted(self.settings.loads):
-            for design in self.settings.designs:
-                yield load, design
-
-    def _found(self, load: float, design: str, metric: str) -> dict[str, Any]:
-        curves = self.curves
-        row = curves[(curves["load"] == load) & (curves["design"] == design) & (curves["metric"] == metric)]
-        return {str(name): value for name, value in row.iloc[0].items()}
+    def _lines(self) -> Iterator[tuple[float, str, dict[Any, Any]]]:
+        """Each load and design, with its curves by metric."""
+        for (load, design), rows in self.curves.groupby(["load", "design"], sort=False):
+            yield float(str(load)), str(design), rows.set_index("metric").to_dict("index")
 
 
 def slot_time(settings: CellSettings) -> SlotTime:
@@ -347,13 +341,9 @@ def _curves(samples: pd.DataFrame, first: str) -> pd.DataFrame:
                     | {"mean": mean.mean, "low": mean.low, "high": mean.high, "seeds": mean.pairs}
                     | {"least": values.min(), "largest": values.max(), "over": first, "pairs": ratio.pairs}
                     | {"unfinished": int(of_load[of_load["design"] == design][counted].sum()) if counted else 0}
-                    | {"ratio": _exp(ratio.mean), "ratio_low": _exp(ratio.low), "ratio_high": _exp(ratio.high)}
+                    | ratio.columns("ratio", lambda log: float(np.exp(log)))
                 )
     return pd.DataFrame(rows)
-
-
-def _exp(log: float | None) -> float:
-    return np.nan if log is None else float(np.exp(log))
 
 
 def _interval(values: pd.Series[float]) -> PairedDifference:
@@ -362,16 +352,7 @@ def _interval(values: pd.Series[float]) -> PairedDifference:
 
 def _ratio(row: Mapping[str, Any]) -> str:
     """The ratio with its interval, which needs two seeds."""
-    if not np.isfinite(row["ratio"]):
-        return "-"
-    if not np.isfinite(row["ratio_low"]):
-        return f"{row['ratio']:.3g}"
-    return f"{row['ratio']:.3g} [{row['ratio_low']:.3g}, {row['ratio_high']:.3g}]"
-
-
-def _title(metric: str) -> str:
-    _, statistic, _ = metric.split("_")
-    return statistic
+    return interval_text(PairedDifference.of_columns(row, "ratio"), "")
 
 
 COMPLETION_TIMES = cell_experiment(
@@ -411,9 +392,6 @@ class DesignSettings(PointSettings):
     degree: int = setting(
         MISSING, "Number of uplinks of a node; k times n is a multiple of it.", at_least=1, at_most=LARGEST_DEGREE
     )
-    duty_cycle: float = setting(
-        0.99, "Share of a slot that carries data; figures without it are shown as well.", above=0, at_most=1
-    )
     nodes: list[int] = setting(
         MISSING, "Number n of nodes; k times n is a multiple of the degree.", at_least=2, at_most=1024
     )
@@ -449,7 +427,7 @@ class DesignCase:
 
 
 def design_experiment(
-    table: Callable[[pd.DataFrame, float], Table], draw: Callable[[pd.DataFrame], Drawn]
+    table: Callable[[pd.DataFrame], Table], draw: Callable[[pd.DataFrame], Drawn]
 ) -> PointExperiment[DesignSettings, DesignCase]:
     """The experiment that shows these points in its own way."""
     return PointExperiment(
@@ -458,10 +436,9 @@ def design_experiment(
         cases=_design_cases,
         name=lambda case: f"{case.matrix} on {case.nodes} nodes, seed {case.seed}",
         measure=_outcomes,
-        rows=lambda case, outcomes, settings: outcomes,
         show=partial(show, table=table, draw=draw),
         code=("features", "sim_bridge"),
-        varied=("nodes", "matrices", "seeds", "duty_cycle"),
+        varied=("nodes", "matrices", "seeds"),
         depends_on=lambda case, settings: SCHEDULER_KINDS.sources(
             name for name in settings.designs if name not in DESIGNS
         ),
@@ -471,7 +448,7 @@ def design_experiment(
 def show(
     rows: pd.DataFrame,
     settings: DesignSettings,
-    table: Callable[[pd.DataFrame, float], Table],
+    table: Callable[[pd.DataFrame], Table],
     draw: Callable[[pd.DataFrame], Drawn],
 ) -> Shown:
     """Throughputs, what Vermilion's rounding costs, and which throughputs are below their guarantee."""
@@ -482,8 +459,8 @@ def show(
     samples = rows.assign(guarantee=guaranteed)
     violations = samples[samples["theta"] < samples["guarantee"] * (1 - _SLACK)].reset_index(drop=True)
     curves, gap, stem = over_seeds(samples), _gap(samples), settings.experiment
-    frames = {f"{stem}.csv": curves.assign(mean_with_duty_cycle=curves["mean"] * settings.duty_cycle)}
-    tables = [table(samples, settings.duty_cycle)]
+    frames = {f"{stem}.csv": curves.assign(mean_with_duty_cycle=curves["mean"] * DUTY_CYCLE)}
+    tables = [table(samples)]
     if len(gap):
         frames[f"{stem}_rounding.csv"] = gap
         tables.append(_of_rounding(gap))
@@ -504,7 +481,7 @@ def show(
             f"Of {len(samples):,} throughputs {len(violations)} are below what Theorem 22 guarantees for Vermilion.",
         ),
         details={
-            "duty_cycle": settings.duty_cycle,
+            "duty_cycle": DUTY_CYCLE,
             "duty_cycle_included": False,
             "seeds": settings.seeds,
             "curves": curves.to_dict("records"),
@@ -573,7 +550,7 @@ def _gap(samples: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _by_matrix(samples: pd.DataFrame, duty_cycle: float) -> Table:
+def _by_matrix(samples: pd.DataFrame) -> Table:
     """A column per design; Vermilion's once more with the duty cycle."""
     curves = over_seeds(samples[samples["design"] != "robust optimum"])  # rarely differs: see the table of rounding
     columns: dict[str, tuple[tuple[str, str, int], float]] = {}
@@ -581,7 +558,7 @@ def _by_matrix(samples: pd.DataFrame, duty_cycle: float) -> Table:
         name = f"{design}{f' {k}' if k else ''}"
         columns[f"{name} {routing}"] = (design, routing, k), 1.0
         if design == "vermilion":
-            columns[f"{name} x {duty_cycle:g}"] = (design, routing, k), duty_cycle
+            columns[f"{name} x {DUTY_CYCLE:g}"] = (design, routing, k), DUTY_CYCLE
     rows: list[tuple[Cell, ...]] = []
     for _, group in curves.groupby(CASE, sort=False):
         means = group.set_index(DESIGN)["mean"].to_dict()
@@ -594,25 +571,25 @@ def _by_matrix(samples: pd.DataFrame, duty_cycle: float) -> Table:
         ("nodes", "matrix", *columns),
         tuple(rows),
         (
-            f"Means over the seeds, without the duty cycle; columns x {duty_cycle:g} include it. The number is k. "
+            f"Means over the seeds, without the duty cycle; columns x {DUTY_CYCLE:g} include it. The number is k. "
             "Multi-hop is ideal; the optimum is the best single-hop schedule of Vermilion's period.",
         ),
     )
 
 
-def _by_size(samples: pd.DataFrame, duty_cycle: float) -> Table:
+def _by_size(samples: pd.DataFrame) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for _, group in samples.groupby(["nodes", "design", "k"], sort=False):
         first, mean, worst = group.iloc[0], float(group["theta"].mean()), _least(group, "theta")
         guarantee = float(first["guarantee"]) or None
         rows.append(
-            (int(first["nodes"]), str(first["design"]), int(first["k"]), *worst, mean, mean * duty_cycle, guarantee)
+            (int(first["nodes"]), str(first["design"]), int(first["k"]), *worst, mean, mean * DUTY_CYCLE, guarantee)
         )
     return Table(
         "Single-hop throughput by k and nodes",
-        ("nodes", "design", "k", "least", "on", "mean", f"mean x {duty_cycle:g}", "(k-1)/k"),
+        ("nodes", "design", "k", "least", "on", "mean", f"mean x {DUTY_CYCLE:g}", "(k-1)/k"),
         tuple(rows),
-        (f"Over all matrices and seeds, without the duty cycle; the column x {duty_cycle:g} includes it.",),
+        (f"Over all matrices and seeds, without the duty cycle; the column x {DUTY_CYCLE:g} includes it.",),
     )
 
 

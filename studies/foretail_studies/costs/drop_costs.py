@@ -98,12 +98,6 @@ class CostSettings(SimulatedJobSettings, Families):
     repeats: int = setting(
         2, "Number of runs with each decision; a single one does not show chaos.", at_least=1, at_most=100
     )
-    repeat_ns: int = setting(
-        100,
-        "Length by which the link of the port grows from one repeat to the next.",
-        at_least=1,
-        at_most=10**6,
-    )
     flips_per_point: int = setting(
         MISSING, "Number of flips that one process simulates, which is what a killed command repeats.", at_least=1
     )
@@ -112,12 +106,6 @@ class CostSettings(SimulatedJobSettings, Families):
     depth: int = setting(4, "Depth of each tree.", at_least=1, at_most=8)
     learning_rate: float = setting(0.5, "Share of each tree that counts.", above=0, at_most=1)
     fewest_flips: int = setting(20, "Fewest flips in a leaf.", at_least=1)
-    clip_percent: float = setting(
-        5.0,
-        "Percentile, at either end, at which the gains of a run are clipped before the trees learn them.",
-        at_least=0,
-        at_most=49,
-    )
     drop_shares: list[float] = setting(
         MISSING,
         "Shares of arrivals that the trees may drop, beside all whose drop they predict to be cheaper.",
@@ -153,16 +141,6 @@ class CostSettings(SimulatedJobSettings, Families):
 
 BRANCHES, COSTS = "drop_cost_branches", "drop_costs"
 """Folders of the store: costs of branches, and the labels of a run as a dataset."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """The trees with a limit, on the validation seeds."""
-
-    drops_above: float | None  #: log J that a drop must gain; None: Complete Sharing, which asks nobody
-    dropped_share: float | None  #: of the arrivals that the labelled ones stand for
-    cost: float  #: J, geometric mean over conditions and seeds
-    less_sharing: PairedDifference  #: log J less that of Complete Sharing, mean over conditions, paired by seed
 
 
 @dataclass(frozen=True)
@@ -210,17 +188,16 @@ class Learning:
         plan = SharingPlan.of(settings, settings.shared, settings.training(), {CS.policy: {}})
         named = conditions_of(settings.conditions, plan, "conditions")
         conditions = named or [next(one) for _, one in groupby(plan.scenarios, key=lambda condition: condition.family)]
-        return cls(settings, plan, conditions, Simulations.of(settings, plan, conditions, store), store)
+        return cls(settings, plan, conditions, Simulations(settings, plan, store), store)
 
     def labelled(self, policies: Mapping[str, Policy]) -> Labelled:
         """Draw arrivals of every run under these policies, measure branches and keep the labels as datasets."""
         settings, plan = self.settings, self.plan
         scenarios = {
-            condition: replace(plan.scenarios[condition], traffic_ns=min(whole.traffic_ns, settings.traffic_ns))
-            for condition in self.conditions
-            for whole in (plan.scenarios[condition],)
+            condition: replace(whole, traffic_ns=min(whole.traffic_ns, settings.traffic_ns))
+            for condition, whole in ((condition, plan.scenarios[condition]) for condition in self.conditions)
         }
-        branching = Branching(scenarios, policies, settings.repeats, settings.repeat_ns, plan.simulators, plan.code)
+        branching = Branching(scenarios, policies, settings.repeats, plan.simulators, plan.code)
         drawn: dict[tuple[LabelledRun, int], pd.DataFrame] = {}
         traces: dict[LabelledRun, Dataset] = {}
         cases: list[FlipCase] = []
@@ -289,7 +266,7 @@ class Learning:
         inputs = [FeatureInput(one.name, one.params(self.simulations.cell_bytes, 0), one.bits) for one in chosen]
         return fit_cost_trees(
             labelled[settings.columns].to_numpy(np.int32),
-            gains(labelled, settings.clip_percent),
+            gains(labelled),
             inputs,
             trees=settings.trees,
             depth=settings.depth,
@@ -298,8 +275,11 @@ class Learning:
             seed=settings.seed,
         )
 
-    def candidates(self, trees: Ensemble, labelled: pd.DataFrame) -> tuple[tuple[Candidate, ...], Ensemble]:
-        """The trees with each limit and Complete Sharing, on the validation seeds; and the best trees."""
+    def candidates(self, trees: Ensemble, labelled: pd.DataFrame) -> tuple[list[dict[str, Any]], Ensemble]:
+        """The trees with each limit and Complete Sharing, on the validation seeds, as rows; and the best trees.
+
+        J is the geometric mean over conditions and seeds; the limit is what a drop has to gain, in log J.
+        """
         settings, simulations = self.settings, self.simulations
         predicted = trees.float_sum(labelled[settings.columns].to_numpy(np.int32))
         single = (labelled["hold_ns"] == 0).to_numpy()
@@ -317,14 +297,21 @@ class Learning:
         tried = {**{rule: tree for rule, (_, tree) in limited.items()}, CS: None}
         levels = simulations.levels(tried, self.conditions, settings.validation_seeds)
 
-        def candidate(rule: Rule, limit: float | None) -> Candidate:
-            share = None if limit is None else float(stands_for[predicted[single] > limit].sum() / stands_for.sum())
+        def candidate(rule: Rule) -> dict[str, Any]:
+            limit = limited[rule][0] if rule in limited else None
+            dropped = None if limit is None else stands_for[predicted[single] > limit].sum() / stands_for.sum()
             less = simulations.costs.family_difference(self.conditions, rule, CS)
-            return Candidate(limit, share, math.exp(levels[rule]), less)
+            return {
+                "drop if it gains more than": "(shares all)" if limit is None else limit,
+                "arrivals dropped, %": None if dropped is None else 100 * float(dropped),
+                "J": math.exp(levels[rule]),
+                "against sharing all, %": percent_change(less.mean),
+                "low": percent_change(less.low),
+                "high": percent_change(less.high),
+            }
 
         ranked = sorted(limited, key=lambda rule: levels[rule])
-        candidates = [candidate(rule, limited[rule][0]) for rule in ranked]
-        return (*candidates, candidate(CS, None)), limited[ranked[0]][1]
+        return [candidate(rule) for rule in (*ranked, CS)], limited[ranked[0]][1]
 
 
 def labelled_policies(settings: CostSettings, store: Store) -> dict[str, Policy]:
@@ -370,7 +357,7 @@ def show_costs(settings: CostSettings, run: Run) -> Shown:
     strata, by_hold = signal_to_noise(with_held, ["held", *STRATA]), signal_to_noise(with_held, ["held"])
     switch, in_switch = cost_in_switch(ensemble, "the trees")
     budget = measured.budget + learning.simulations.budget
-    best, sharing, single = candidates[0], candidates[-1], by_hold.iloc[0]
+    best, sharing, single = candidates[0]["J"], candidates[-1]["J"], by_hold.iloc[0]
     return Shown(
         labelled,
         _tables(strata, candidates),
@@ -383,12 +370,12 @@ def show_costs(settings: CostSettings, run: Run) -> Shown:
         verdict=(
             f"A single decision turned moves log J by {single['spread']:.2g}, chaos alone by {single['chaos']:.2g} "
             f"(standard deviations, {single['flips']} flips).",
-            f"On the validation seeds the trees have J {best.cost:.3g}, Complete Sharing {sharing.cost:.3g}.",
+            f"On the validation seeds the trees have J {best:.3g}, Complete Sharing {sharing:.3g}.",
         ),
         details={
             "strata": strata.to_dict("records"),
             "by_hold": by_hold.to_dict("records"),
-            "candidates": [asdict(one) for one in candidates],
+            "candidates": candidates,
             "switch": asdict(switch),
             "datasets": [dataset.path for _, dataset, _ in measured.runs],
             "points": measured.points,
@@ -399,8 +386,8 @@ def show_costs(settings: CostSettings, run: Run) -> Shown:
             ensemble,
             f"Trees on measured costs of drops for policy learned: {len(measured.runs)} runs under "
             f"{', '.join(settings.policies)}, seeds {', '.join(map(str, settings.seeds))}; "
-            f"J {best.cost:.3g} on the validation seeds.",
-            {"validation/cost": best.cost, "validation/cost_of_sharing": sharing.cost},
+            f"J {best:.3g} on the validation seeds.",
+            {"validation/cost": best, "validation/cost_of_sharing": sharing},
             measured.log,
         ),
     )
@@ -409,7 +396,7 @@ def show_costs(settings: CostSettings, run: Run) -> Shown:
 DROP_COSTS = FunctionExperiment(CostSettings, show_costs)
 
 
-def _tables(strata: pd.DataFrame, candidates: Sequence[Candidate]) -> list[Table]:
+def _tables(strata: pd.DataFrame, candidates: Sequence[Mapping[str, Any]]) -> list[Table]:
     """Signal and noise, and the candidates."""
     return [
         Table.of_rows(
@@ -417,7 +404,7 @@ def _tables(strata: pd.DataFrame, candidates: Sequence[Candidate]) -> list[Table
             map(_stratum, strata.to_dict("records")),
             "chaos: standard deviation of a label by chaos alone; signal to noise: what is left over chaos",
         ),
-        Table.of_rows("Trees that learned it, on the validation seeds", map(_candidate, candidates)),
+        Table.of_rows("Trees that learned it, on the validation seeds", candidates),
     ]
 
 
@@ -429,18 +416,6 @@ def _stratum(row: Mapping[Any, Any]) -> dict[str, Cell]:
         "first rtt": int(row["first_rtt"]),
         "accepted": "yes" if row["accepted"] else "no",
         **{name.replace("_", " "): None if pd.isna(row[name]) else row[name] for name in SIGNAL_COLUMNS},
-    }
-
-
-def _candidate(one: Candidate) -> dict[str, Cell]:
-    less, shares_all = one.less_sharing, one.drops_above is None
-    return {
-        "drop if it gains more than": "(shares all)" if shares_all else one.drops_above,
-        "arrivals dropped, %": None if shares_all else 100 * (one.dropped_share or 0.0),
-        "J": one.cost,
-        "against sharing all, %": percent_change(less.mean),
-        "low": percent_change(less.low),
-        "high": percent_change(less.high),
     }
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
@@ -23,6 +22,7 @@ from foretail.models.drop.predictor import checked_features
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import regressor_from_xgboost
 from foretail.pipelines.comparison.cost import run_cost
+from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.pipelines.data.simulation import Simulator, driver_config, scratch_run
 from foretail.pipelines.families import Condition
 from foretail.pipelines.runs.points import SoFar
@@ -33,6 +33,10 @@ STRATA = ["flow_class", "fill_band", "first_rtt", "accepted"]
 """Columns that divide the arrivals into strata, for draws and for tables."""
 BANDS = {"below a quarter": 0, "to three quarters": 64, "above": 192}
 """Bands of ``fill`` by name, with the fill at which each begins, in 255ths of the buffer."""
+REPEAT_NS = 100
+"""Length by which the link of the port grows from one repeat to the next."""
+CLIP_PERCENT = 5.0
+"""Percentile, at either end, at which the gains of a run are clipped before the trees learn them."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,6 @@ class Branching:
     scenarios: Mapping[Condition, Scenario]
     policies: Mapping[str, Policy]
     repeats: int
-    repeat_ns: int
     simulators: Mapping[Condition, Simulator]
     code: Sequence[str]  #: digests of what computes costs
 
@@ -86,7 +89,7 @@ class Branching:
                 "rows": list(case.rows),
                 "hold_ns": case.hold_ns,
                 "repeats": self.repeats,
-                "repeat_ns": self.repeat_ns,
+                "repeat_ns": REPEAT_NS,
                 "fork": True,
             }
         }
@@ -238,21 +241,21 @@ def signal_to_noise(labelled: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     by : columns that make the groups
     """
 
-    def of(group: pd.DataFrame) -> dict[str, float]:
+    def of(group: pd.DataFrame) -> dict[str, float | None]:
         costs = group["drop_cost"].to_numpy(float)
-        count, mean = len(costs), float(costs.mean())
+        count, interval = len(costs), mean_interval(costs.tolist())
         spread = float(costs.std(ddof=1)) if count > 1 else np.nan
-        half = float(stats.t.ppf(0.975, count - 1)) * spread / np.sqrt(count) if count > 1 else np.nan
         chaos = float(np.sqrt(np.mean(group["chaos"].to_numpy(float) ** 2)))
         signal = float(np.sqrt(max(spread**2 - chaos**2, 0.0))) if count > 1 else np.nan
         ratio = signal / chaos if chaos > 0 else np.nan
-        return dict(zip(SIGNAL_COLUMNS, (count, mean, mean - half, mean + half, spread, chaos, ratio), strict=True))
+        ends = (interval.mean, interval.low, interval.high)
+        return dict(zip(SIGNAL_COLUMNS, (count, *ends, spread, chaos, ratio), strict=True))
 
     groups = labelled.groupby(list(by), observed=True, sort=True)
     return pd.DataFrame([{**dict(zip(by, key, strict=True)), **of(group)} for key, group in groups])
 
 
-def gains(labelled: pd.DataFrame, clip_percent: float) -> NDArray[np.float64]:
+def gains(labelled: pd.DataFrame, clip_percent: float = CLIP_PERCENT) -> NDArray[np.float64]:
     """Return what dropping gains per decision, in log J: float64[rows].
 
     A held flip shares its gain among the decisions that it turned. Few labels, where a query found or lost its timeout,

@@ -29,9 +29,7 @@ from foretail.sim_bridge.packets.cost import slowdowns, slowdowns_by_kind
 class NetworkSettings(ExperimentSettings, EvaluateConfig):
     """Policies on the same flows in a network."""
 
-    def check(self, where: str) -> None:
-        """Raise ForetailError on policies that cannot be compared."""
-        EvaluateConfig.check(self, where)
+    check = EvaluateConfig.check
 
 
 def show(settings: NetworkSettings, run: Run) -> Shown:

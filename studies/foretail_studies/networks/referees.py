@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -76,37 +76,19 @@ class RefereeSettings(JobSettings):
         if NATIVE not in self.networks:
             raise ForetailError("networks lacks native, with which the others are compared: add it")
 
-
-@dataclass(frozen=True)
-class RefereeCase:
-    """A run."""
-
-    scenario: str
-    seed: int
-    network: str
-
-    def __str__(self) -> str:
-        return f"{self.scenario} in {self.network}, seed {self.seed}"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that is composed and checked before the first run."""
-
-    composed: Mapping[str, TrainConfig]  #: scenario and policy, by name
-    simulators: Mapping[str, Simulator]  #: by network
-    factor: int
-
-    @classmethod
-    def of(cls, settings: RefereeSettings) -> Plan:
-        """Compose every scenario; ForetailError when one cannot be."""
-        composed = {
-            name: compose_settings(TrainConfig, [*settings.shared, *overrides], f"scenarios.{name}")
-            for name, overrides in settings.scenarios.items()
+    @cached_property
+    def composed(self) -> dict[str, TrainConfig]:
+        """Scenario and policy by name; ForetailError when one cannot be composed."""
+        return {
+            name: compose_settings(TrainConfig, [*self.shared, *overrides], f"scenarios.{name}")
+            for name, overrides in self.scenarios.items()
         }
+
+    @cached_property
+    def simulators(self) -> dict[str, Simulator]:
+        """The simulator of each network."""
         native = Native()
-        simulators = {NATIVE: native, NATIVE_LINUX: native, NS3: Ns3(settings.ns3_prefix), EMULATOR: Emulator()}
-        return cls(composed, {name: simulators[name] for name in settings.networks}, settings.factor)
+        return {NATIVE: native, NATIVE_LINUX: native, NS3: Ns3(self.ns3_prefix), EMULATOR: Emulator()}
 
     def emulation(self, scenario: str) -> Emulation:
         """How a scenario is emulated: with the congestion control that it names."""
@@ -123,13 +105,6 @@ class Plan:
             scenario = replace(scenario, transport=replace(scenario.transport, recovery="linux", slow_start=True))
         return driver_config(scenario, policy, case.seed, trace=False)
 
-    def depends_on(self, case: RefereeCase) -> dict[str, Any]:
-        """Everything that a measurement depends on."""
-        return {
-            **self.simulators[case.network].depends_on(self.document(case)),
-            "code": code_digest(policy_run, measured),
-        }
-
     def why_not_emulated(self, scenario: str) -> str | None:
         """Why the emulator does not run a scenario, here or at all; None where it does."""
         emulation = self.emulation(scenario)
@@ -140,9 +115,21 @@ class Plan:
         return why_not_here(control=emulation.control)
 
 
-def measured(case: RefereeCase, so_far: SoFar, plan: Plan) -> dict[str, Any]:
+@dataclass(frozen=True)
+class RefereeCase:
+    """A run."""
+
+    scenario: str
+    seed: int
+    network: str
+
+    def __str__(self) -> str:
+        return f"{self.scenario} in {self.network}, seed {self.seed}"
+
+
+def measured(case: RefereeCase, so_far: SoFar, settings: RefereeSettings) -> dict[str, Any]:
     """Run a case; figures of its flows, hashes of what was offered and of what became of it, and CPU seconds."""
-    with scratch_run(plan.document(case), plan.simulators[case.network], so_far) as run:
+    with scratch_run(settings.document(case), settings.simulators[case.network], so_far) as run:
         result = policy_run(case.scenario, case.seed, run)
         metrics = result.metrics()
         emulated = run.summary["emulation"] if isinstance(run, EmulatorRun) else {}
@@ -165,28 +152,31 @@ def measured(case: RefereeCase, so_far: SoFar, plan: Plan) -> dict[str, Any]:
 
 def show(settings: RefereeSettings, run: Run) -> Shown:
     """Run every scenario in every network that has it, and set them beside each other."""
-    plan = Plan.of(settings)
-    reasons = {name: plan.why_not_emulated(name) for name in settings.scenarios if EMULATOR in settings.networks}
-    simulated = [
+    reasons = {name: settings.why_not_emulated(name) for name in settings.scenarios if EMULATOR in settings.networks}
+    simulated = [network for network in SIMULATED if network in settings.networks]
+    cases = [
         RefereeCase(scenario, seed, network)
         for scenario in settings.scenarios
+        for networks in (simulated, [EMULATOR] if reasons.get(scenario, "") is None else [])
         for seed in settings.seeds
-        for network in SIMULATED
-        if network in settings.networks
+        for network in networks
     ]
-    emulated = [
-        RefereeCase(name, seed, EMULATOR)
-        for name, reason in reasons.items()
-        if reason is None
-        for seed in settings.seeds
-    ]
-    parts = [_rows(simulated, settings, plan)]
-    if emulated:  # each has the clock to itself
-        parts.append(_rows(emulated, replace(settings, jobs=1), plan))
-    order = list(settings.scenarios).index
-    rows = pd.concat(parts).sort_values(
-        "scenario", key=lambda names: names.map(order), kind="stable", ignore_index=True
-    )
+    measurements: dict[RefereeCase, Any] = {}
+    for jobs, emulated in ((settings.jobs, False), (1, True)):  # what is emulated has the clock to itself
+        done = measure_cases(
+            settings.experiment,
+            "referees",
+            [case for case in cases if (case.network == EMULATOR) == emulated],
+            replace(settings, jobs=jobs),
+            name=str,
+            depends_on=lambda case: {
+                **settings.simulators[case.network].depends_on(settings.document(case)),
+                "code": code_digest(policy_run, measured),
+            },
+            measure=partial(measured, settings=settings),
+        )
+        measurements |= dict(zip(done.cases, done.measurements, strict=True))
+    rows = pd.DataFrame([{**asdict(case), **measurements[case]} for case in cases])
     _require_same_plans(rows)
     rows[RATIO] = _ratios(rows)
     rows = rows.drop(columns="prompt_fct_ns")
@@ -201,23 +191,12 @@ def show(settings: RefereeSettings, run: Run) -> Shown:
             for row in rows[rows["network"] == EMULATOR].itertuples()
         ),
     ]
-    return Shown(rows, [_table(rows, settings)], notes=notes, verdict=_verdict(rows, plan, len(reasons), len(not_run)))
+    return Shown(
+        rows, [_table(rows, settings)], notes=notes, verdict=_verdict(rows, settings, len(reasons), len(not_run))
+    )
 
 
 REFEREES = FunctionExperiment(RefereeSettings, show)
-
-
-def _rows(cases: Sequence[RefereeCase], settings: RefereeSettings, plan: Plan) -> pd.DataFrame:
-    measurements = measure_cases(
-        settings.experiment,
-        "referees",
-        cases,
-        settings,
-        name=str,
-        depends_on=plan.depends_on,
-        measure=partial(measured, plan=plan),
-    )
-    return measurements.rows(lambda case, measurement: measurement)
 
 
 def _require_same_plans(rows: pd.DataFrame) -> None:
@@ -272,7 +251,7 @@ def _together(hashes: pd.Series[str]) -> str:
     return hashlib.sha256("".join(hashes).encode()).hexdigest()[:DIGITS]
 
 
-def _verdict(rows: pd.DataFrame, plan: Plan, emulated: int, not_run: int) -> list[str]:
+def _verdict(rows: pd.DataFrame, settings: RefereeSettings, emulated: int, not_run: int) -> list[str]:
     """Say whether native and ns-3 agree, where they first differ if not, and how many scenarios were emulated."""
     sentences = []
     by_network = {str(name): runs.set_index(["scenario", "seed"]) for name, runs in rows.groupby("network")}
@@ -284,16 +263,16 @@ def _verdict(rows: pd.DataFrame, plan: Plan, emulated: int, not_run: int) -> lis
             f"ns-3 ended every flow as the native network did in {len(native) - len(other)} of {len(native)} runs, in "
             f"{ratio:.3g} times the CPU time."
         )
-        sentences += [_first_event(RefereeCase(scenario, seed, NATIVE), plan) for scenario, seed in other[:1]]
+        sentences += [_first_event(RefereeCase(scenario, seed, NATIVE), settings) for scenario, seed in other[:1]]
     if emulated:
         sentences.append(f"The emulator ran {emulated - not_run} of {emulated} scenarios.")
     return sentences
 
 
-def _first_event(case: RefereeCase, plan: Plan) -> str:
-    networks = {name: partial(_run, simulator=plan.simulators[name]) for name in (NS3, NATIVE)}
+def _first_event(case: RefereeCase, settings: RefereeSettings) -> str:
+    networks = {name: partial(_run, simulator=settings.simulators[name]) for name in (NS3, NATIVE)}
     with TemporaryDirectory() as folder:
-        difference = first_event(plan.document(case), Path(folder), networks)
+        difference = first_event(settings.document(case), Path(folder), networks)
     return f"{case.scenario}, seed {case.seed}, differs first in {difference}."
 
 

@@ -10,7 +10,7 @@ else, to show how much.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
@@ -34,12 +33,11 @@ from foretail.models.drop.forest import RandomForest
 from foretail.models.mlflow.registry import alias_holder
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE
-from foretail.models.scoring.figure_style import panels, styled, with_legend
 from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.data.simulation import KeepsRuns
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import decider_if_any
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.runs.points import Point, measure_points
@@ -261,123 +259,39 @@ def leakage(
     return leaks
 
 
-@styled
-def draw_by_trees(rows: pd.DataFrame, scores: Sequence[str], by: str) -> Figure:
-    """Scores by number of trees: a panel per score, a line per value of the column `by`."""
-    figure, row = panels(len(scores), inches=(3 * len(scores) + 1, 3), sharex=True)
-    counts = sorted(set(rows["trees"]))
-    for axes, score in zip(row, scores, strict=True):
-        for value, line in rows.groupby(by, sort=False):
-            axes.plot(line["trees"], line[score], marker="o", label=str(value))
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(counts, labels=[str(count) for count in counts])
-        axes.set(title=score, xlabel="trees")
-    return with_legend(figure, row[0], title=by)
-
-
 METRIC = "slowdown.incast.p95"
 F1, RECOVERED, INCAST = "F1 of the asked region", "recovered loss R", "incast p95 of Credence over LQD"
-LIMITS = {F1: (0.0, 1.0), RECOVERED: (-1.0, 1.0), SENT: (95.0, 100.0), INCAST: (0.9, 1.1)}
-"""Limits of the colours; differences that do not matter look alike."""
-Matrix = Mapping[tuple[str, str], float | None]
 
 
-@dataclass(frozen=True)
-class ShiftMatrix:
-    """One predictor per condition, on runs of all conditions."""
+def shift_row(trained_on: str, tested_on: str, runs: Sequence[HeldOut], flows: FlowsResult | None) -> dict[str, Any]:
+    """Return the scores of a predictor that trained under a condition on runs of another.
 
-    conditions: Sequence[str]  #: in order
-    #: by condition of the training and of the test, one entry per run
-    held_out: Mapping[tuple[str, str], Sequence[HeldOut]]
-    #: the same with LQD and Credence in closed loop; empty without simulations
-    closed_loop: Mapping[tuple[str, str], FlowsResult]
+    `flows` has LQD and Credence in closed loop; None without simulations.
+    """
+    replay = SentScores.together([run.replay for run in runs])
+    row = {"trained_on": trained_on, "tested_on": tested_on, F1: HeldOut.together(runs)["F1"]}
+    row |= {RECOVERED: replay.recovered_loss, SENT: replay.sent_percent_of_lqd}
+    if flows is not None:
+        lqd, credence = (flows.means(METRIC)[policy].mean for policy in ("lqd", "credence"))
+        row[INCAST] = credence / lqd if credence is not None and lqd else None
+    return row
 
-    def matrices(self) -> dict[str, Matrix]:
-        """Return the matrices that are shown, by title."""
-        replays = {pair: SentScores.together([run.replay for run in runs]) for pair, runs in self.held_out.items()}
-        matrices: dict[str, Matrix] = {
-            F1: {pair: _f1(runs) for pair, runs in self.held_out.items()},
-            RECOVERED: {pair: matrices.recovered_loss for pair, matrices in replays.items()},
-            SENT: {pair: matrices.sent_percent_of_lqd for pair, matrices in replays.items()},
-        }
-        if self.closed_loop:
-            matrices[INCAST] = {pair: _ratio(flows) for pair, flows in self.closed_loop.items()}
-        return matrices
 
-    def frame(self) -> pd.DataFrame:
-        """One row per pair of conditions, one column per matrix."""
-        matrices = self.matrices()
-        return pd.DataFrame(
-            [
-                {
-                    "trained_on": one,
-                    "tested_on": other,
-                    **{title: matrix[one, other] for title, matrix in matrices.items()},
-                }
-                for one in self.conditions
-                for other in self.conditions
-            ]
+def shift_tables(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """A table per score: rows train, columns test."""
+    conditions = list(dict.fromkeys(row["tested_on"] for row in rows))
+    cells = {(row["trained_on"], row["tested_on"]): row for row in rows}
+    return [
+        Table(
+            f"Shift: {title}",
+            ("trained on", *conditions),
+            tuple((one, *(cells[one, other][title] for other in conditions)) for one in conditions),
         )
-
-    def tables(self) -> list[Table]:
-        """A table per matrix: rows train, columns test."""
-        return [
-            Table(
-                f"Shift: {title}",
-                ("trained on", *self.conditions),
-                tuple((one, *(matrix[one, other] for other in self.conditions)) for one in self.conditions),
-            )
-            for title, matrix in self.matrices().items()
-        ]
-
-    @styled
-    def draw(self) -> Figure:
-        """A heat map per matrix."""
-        matrices = self.matrices()
-        size = len(self.conditions)
-        figure, row = panels(len(matrices), inches=((1.6 + 0.75 * size) * len(matrices), 1.3 + 0.6 * size), grid="")
-        for axes, (title, matrix) in zip(row, matrices.items(), strict=True):
-            values = np.array(
-                [[matrix[one, other] for other in self.conditions] for one in self.conditions], np.float64
-            )
-            low, high = LIMITS[title]
-            image = axes.imshow(values, cmap="viridis", vmin=low, vmax=high)
-            middle = (low + high) / 2
-            for (row, column), value in np.ndenumerate(values):
-                color = "white" if value < middle else "black"
-                axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize="small")
-            axes.set_xticks(range(size), self.conditions, rotation=45, ha="right")
-            axes.set_yticks(range(size), self.conditions)
-            axes.set(title=title, xlabel="tested on", ylabel="trained on")
-            figure.colorbar(image, ax=axes, shrink=0.8, extend="both" if title != F1 else "neither")
-        return figure
+        for title in (F1, RECOVERED, SENT, INCAST)
+        if rows and title in rows[0]
+    ]
 
 
-def shift_matrix(
-    conditions: Sequence[str],
-    judged: Callable[[str, str], Sequence[HeldOut]],
-    simulated: Callable[[str, str], FlowsResult] | None,
-) -> ShiftMatrix:
-    """Fill the matrix; the callables get the condition of the training and that of the test."""
-    pairs = [(one, other) for one in conditions for other in conditions]
-    return ShiftMatrix(
-        conditions,
-        {pair: judged(*pair) for pair in pairs},
-        {} if simulated is None else {pair: simulated(*pair) for pair in pairs},
-    )
-
-
-def _f1(runs: Sequence[HeldOut]) -> float | None:
-    f1 = HeldOut.together(runs)["F1"]
-    return f1 if isinstance(f1, float) else None
-
-
-def _ratio(flows: FlowsResult) -> float | None:
-    lqd, credence = (flows.means(METRIC)[policy].mean for policy in ("lqd", "credence"))
-    return credence / lqd if credence is not None and lqd else None
-
-
-CAPTION = "F1 by the number of trees, a line per depth."
 SCORES = ("precision", "recall", "f1", "average_precision")
 
 
@@ -402,7 +316,7 @@ def show(settings: ForestSizeSettings, run: Run) -> Shown:
     frame = pd.DataFrame(rows)
     columns = {name: name.replace("_", " ") for name in ("trees", "depth", *SCORES)}
     table = Table.of_frame("Forests by their size, on the test runs", frame, columns, "scores where Credence asks")
-    return Shown(frame, [table], {"": Drawn(draw_by_trees(frame, ["f1"], "depth"), CAPTION)})
+    return Shown(frame, [table])
 
 
 FOREST_SIZE = FunctionExperiment(ForestSizeSettings, show)

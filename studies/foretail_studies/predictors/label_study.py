@@ -107,7 +107,6 @@ def label_study(
     names: Sequence[str],
     *,
     deployed: str | None = None,
-    report: Callable[[str], None] = lambda step: None,
 ) -> LabelStudy:
     """Compare labels by training on them.
 
@@ -120,23 +119,18 @@ def label_study(
     make : a predictor that is not trained yet
     names : its features
     deployed : the policy among `runs` that asked a predictor of real features
-    report : told the name of every step before it
     """
     if LQD not in runs:
         raise ForetailError(f"the label study needs runs under lqd beside {', '.join(runs)}: collect them")
     if deployed is not None and deployed not in runs:
         raise ForetailError(f"the label study has no runs under {deployed}: name one of {', '.join(runs)}")
     study = _Study(make, names, runs[LQD])
-    report("victim rules")
     victims = [one for victim in VICTIMS for one in study.victim_rule(victim)]
-    report("best assignments")
     assignments = study.assignments()
-    report("other policies")
     policies = study.policies(runs)
     drift: Records = []
     served: Records = []
     if deployed is not None:
-        report("features in service")
         service = _Study(make, PAPER_FEATURES, runs[LQD])
         drift = _drift(runs[LQD], runs[deployed])
         served = service.served(runs[deployed])

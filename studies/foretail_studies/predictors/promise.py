@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
@@ -27,10 +26,9 @@ from foretail.configs.schema.training import Objective, Split
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
-from foretail.models.scoring.figure_style import legend, panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.collecting import made_runs
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings, compose_training
@@ -113,11 +111,6 @@ USUAL_DT = Baseline("dt", 0.5)
 LEAST_LOST = 0.01
 """Share of LQD's bytes that always accepting has to lose, so that there is something to recover."""
 WITHIN, UNSEEN, DRAWN = "workloads that trained it", "workloads never seen", "drawn workloads never seen"
-CAPTION = (
-    "Share of what always accepting loses against LQD that each policy wins back, open loop: the mean over test runs "
-    "with its 95 % interval. Thresholds have the setting that sends most on the training and validation runs. The rule "
-    "of the workload was searched on the workload itself, so it is no model but a ceiling."
-)
 
 
 @dataclass
@@ -224,7 +217,7 @@ def show(settings: PromiseSettings, run: Run) -> Shown:
     return Shown(
         pd.concat([rows, wrong], ignore_index=True),
         [_table(summary), _by_workload(rows), *_wrong_table(rows, wrong, best)],
-        {"": Drawn(draw(summary), CAPTION, summary)},
+        frames={f"{settings.experiment}.csv": summary},
         verdict=_verdict(rows, summary, best),
     )
 
@@ -288,17 +281,15 @@ def _measured(
         (LQD, ""): ("lqd", None, None),
     }
     sent = dict(zip(every, bytes_sent(dataset, list(every.values())), strict=True))
-    lqd, accept = sent[LQD, ""], sent[ACCEPT, ""]
-    loses_enough = lqd - accept >= LEAST_LOST * lqd
     for (policy, how), count in sent.items():
-        yield {
-            "policy": policy,
-            "setting": how,
-            "sent": count,
-            "sent_by_lqd": lqd,
-            "sent_by_accept": accept,
-            "recovered": recovered_loss(lqd, count, accept) if loses_enough else None,
-        }
+        yield _row(policy, how, count, sent[LQD, ""], sent[ACCEPT, ""])
+
+
+def _row(policy: str, how: str, sent: int, lqd: int, accept: int) -> dict[str, Any]:
+    """Data bytes that a policy sends, beside those of LQD and of always accepting."""
+    recovered = recovered_loss(lqd, sent, accept) if lqd - accept >= LEAST_LOST * lqd else None
+    sums = {"sent": sent, "sent_by_lqd": lqd, "sent_by_accept": accept}
+    return {"policy": policy, "setting": how, **sums, "recovered": recovered}
 
 
 def _summary(rows: pd.DataFrame) -> pd.DataFrame:
@@ -379,22 +370,12 @@ def _inverted(
     records = []
     for name, datasets in runs.items():
         for dataset in datasets:
-            run = KnownRun.of(dataset)
-            lqd, accept = run.lqd, run.sent("followlqd")
+            run, seed = KnownRun.of(dataset), dataset.manifest.seed
+            lqd, accept = PACKET_BYTES * run.lqd, PACKET_BYTES * run.sent("followlqd")
             for under, share in product(settings.under, settings.inverted):
-                sent = run.sent(under, scorer, inverted=share, draw=dataset.manifest.seed)
-                records.append(
-                    {
-                        **settings.columns_of(name),
-                        "seed": dataset.manifest.seed,
-                        "policy": f"{model} under {under}",
-                        "setting": f"{100 * share:g} % inverted",
-                        "sent": sent * PACKET_BYTES,
-                        "sent_by_lqd": lqd * PACKET_BYTES,
-                        "sent_by_accept": accept * PACKET_BYTES,
-                        "recovered": recovered_loss(lqd, sent, accept) if lqd - accept >= LEAST_LOST * lqd else None,
-                    }
-                )
+                sent = PACKET_BYTES * run.sent(under, scorer, inverted=share, draw=seed)
+                row = _row(f"{model} under {under}", f"{100 * share:g} % inverted", sent, lqd, accept)
+                records.append({**settings.columns_of(name), "seed": seed, **row})
     return pd.DataFrame(records)
 
 
@@ -464,43 +445,6 @@ def _logs(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _names(rows: pd.DataFrame) -> pd.Series[str]:
     return rows["policy"] + rows["setting"].map(lambda how: " default" if how == "default" else "")
-
-
-@styled
-def draw(summary: pd.DataFrame) -> Figure:
-    """A bar for each policy, a panel for each kind of workload."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    known = summary.dropna(subset=["mean"])
-    kinds = list(dict.fromkeys(known["where"]))
-    policies = list(dict.fromkeys(known["policy"]))[::-1]
-    lowest = float(known["low"].fillna(known["mean"]).min())
-    figure, row = panels(len(kinds), inches=(2.6 * len(kinds) + 1.8, 3.8), grid="x", sharex=True, sharey=True)
-    for axes, where in zip(row, kinds, strict=True):
-        some = known[known["where"] == where][::-1]
-        colours = [
-            "C2" if name == OWN else "C1" if model else "C0"
-            for name, model in zip(some["name"], some["model"], strict=True)
-        ]
-        error = [some["mean"] - some["low"].fillna(some["mean"]), some["high"].fillna(some["mean"]) - some["mean"]]
-        places = [policies.index(policy) for policy in some["policy"]]
-        axes.barh(places, some["mean"], color=colours, xerr=error)
-        axes.set_yticks(range(len(policies)), policies)
-        left = max(-1.0, min(-0.05, lowest))
-        axes.set(title=where, xlabel="share recovered (LQD: 1)", xlim=(left, 1.05))
-        for place, mean, colour in zip(places, some["mean"], colours, strict=True):
-            if mean < left:  # the bar goes on
-                box = {"facecolor": colour, "edgecolor": "none", "pad": 0.5}
-                axes.text(left, place, f" {mean:.1f} ", va="center", color="white", fontsize="small", bbox=box)
-    handles = {
-        "without a predictor": Patch(color="C0"),
-        "with a predictor": Patch(color="C1"),
-        "rule of the workload": Patch(color="C2"),
-        "95 % interval of the mean": Line2D([], [], color="black"),
-    }
-    legend(figure, list(handles.values()), list(handles), "lower center", ncols=len(handles))
-    return figure
 
 
 PROMISE = FunctionExperiment(PromiseSettings, show)

@@ -30,9 +30,8 @@ from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
 from foretail.pipelines.comparison.policy_runs import PolicyRun
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.data.collecting import collect_runs
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.runs.progress import Steps
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policies, compose_policy, compose_settings, compose_training
@@ -44,12 +43,11 @@ from foretail_studies.predictors.held_out import (
     SHOWN,
     HeldOut,
     Promotion,
-    ShiftMatrix,
-    draw_by_trees,
     judge_held_out,
     leakage,
     promote_best,
-    shift_matrix,
+    shift_row,
+    shift_tables,
 )
 from foretail_studies.predictors.label_study import LQD, LabelStudy, label_study
 
@@ -143,13 +141,6 @@ CLOSED_LOOP_METRICS = (
     ("timed out %", "timed_out_percent"),
 )
 
-CAPTIONS = {
-    "shift": "What a predictor that trained under one condition (rows) is worth under another (columns).",
-    "leakage": "Scores by number of trees, a line per split: by row as in the paper, where neighbours of a test row "
-    "train, by time, and by run, as a switch meets packets.",
-}
-"""Captions of the figures."""
-
 
 @dataclass(frozen=True)
 class Condition:
@@ -178,12 +169,11 @@ class Studied:
     trained: Mapping[str, TrainResult]  #: candidates by name
     held_out: Sequence[HeldOut]  #: what every candidate does on every held-out run, and always accepting
     closed_loop: Mapping[str, FlowsResult]  #: by condition
-    shift: ShiftMatrix | None  #: predictors that trained under one condition each; None where none is wanted
+    shift: Sequence[Mapping[str, Any]]  #: scores of predictors that trained under one condition each
     leakage: Sequence[Mapping[str, Any]]  #: scores by number of trees and kind of split
     labels: LabelStudy | None  #: the label study; None where none is wanted
     #: the gate that the best candidate of the budget went through; None where none is wanted
     promotion: Promotion | None
-    step_seconds: Mapping[str, float]  #: wall time of the steps of this run
 
     def details(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
@@ -205,21 +195,16 @@ class Studied:
             },
             "held_out": [asdict(judged) for judged in self.held_out],
             "closed_loop": {name: flows.document() for name, flows in self.closed_loop.items()},
-            "shift": None if self.shift is None else self.shift.frame().to_dict("records"),
+            "shift": list(self.shift),
             "leakage": list(self.leakage),
             "labels": None if self.labels is None else self.labels.document(),
             "promotion": None if self.promotion is None else self.promotion.document(),
-            "step_seconds": dict(self.step_seconds),
         }
 
     def shown(self) -> Shown:
-        """Return the scores of every candidate on every held-out run, with the figures of splits and of shift."""
-        leaked = pd.DataFrame(self.leakage)
-        figures = {"leakage": Drawn(draw_by_trees(leaked, SHOWN, "split"), CAPTIONS["leakage"], leaked)}
-        if self.shift is not None:
-            figures = {"shift": Drawn(self.shift.draw(), CAPTIONS["shift"], self.shift.frame()), **figures}
+        """Return the scores of every candidate on every held-out run."""
         rows = [{"f1": one.asked.f1, **dict(flat(asdict(one)))} for one in self.held_out]
-        return Shown(pd.DataFrame(rows), self.tables(), figures, verdict=self.verdict(), details=self.details())
+        return Shown(pd.DataFrame(rows), self.tables(), verdict=self.verdict(), details=self.details())
 
     def verdict(self) -> list[str]:
         """Name the best candidate on held-out runs, in seen and in new conditions, and the verdict of the gate."""
@@ -253,10 +238,10 @@ class Studied:
         return [f"{first}.", *gate.verdict()[:1]]
 
     def tables(self) -> list[Table]:
-        """Held-out scores, closed loop, shift, leakage, labels, champion, steps."""
-        parts = [part for part in (self.shift, self.labels, self.promotion) if part is not None]
+        """Held-out scores, closed loop, leakage, shift, labels, champion."""
+        parts = [part for part in (self.labels, self.promotion) if part is not None]
         more = [table for part in parts for table in part.tables()]
-        return [self._scores(), *self._flows(), self._leakage(), *more, self._steps()]
+        return [self._scores(), *self._flows(), self._leakage(), *shift_tables(self.shift), *more]
 
     def _scores(self) -> Table:
         rows = []
@@ -302,9 +287,6 @@ class Studied:
             "The paper's features and depth, threshold one half. Split by row is what the paper did.",
         )
 
-    def _steps(self) -> Table:
-        return Table("Steps", ("step", "seconds"), tuple(self.step_seconds.items()))
-
 
 def _share(flows: FlowsResult, policy: str, reason: str) -> float | None:
     runs = [run.counters for run in flows.runs if run.policy == policy]
@@ -315,78 +297,55 @@ def _share(flows: FlowsResult, policy: str, reason: str) -> float | None:
 def studied(settings: StudySettings, run: Run) -> Studied:
     """Collect, train, judge, simulate and choose; with tracking every training and promotion is a run inside."""
     settings = replace(settings, tracking=run.inside(settings.tracking))
-    store, steps = run.store, Steps()
+    store = run.store
     composed = {name: _composed(settings, name) for name in settings.conditions}
     candidates = {name: _train_config(settings, name) for name in settings.candidates}
     if settings.labels:
         _check_label_candidate(settings.label_candidate, candidates[settings.label_candidate])
-    with steps.timed("collect"):
-        conditions = {name: _collected(settings, name, one) for name, one in composed.items()}
+    conditions = {name: _collected(settings, name, one) for name, one in composed.items()}
     seen = [
         str(conditions[name].runs[seed].path)
         for name in settings.train_on
         for seed in (*settings.split.train, *settings.split.validation, *settings.split.test)
     ]
-    with steps.timed("train"):
-        trained = {name: train_model(replace(candidate, datasets=seen)) for name, candidate in candidates.items()}
-    with steps.timed("judge on held-out runs"):
-        held_out = [
-            judged
-            for name, condition in conditions.items()
-            for judged in judge_held_out(
-                settings, condition.of(settings.split.test), name, condition.seen, trained, candidates
-            )
-        ]
-    with steps.timed("closed loop"):
-        closed_loop = {
-            name: _closed_loop(settings, conditions[name], trained, store) for name in settings.closed_loop.conditions
-        }
-    with steps.timed("shift"):
-        shift = _shifted(settings, conditions, store) if settings.shift.conditions else None
-    with steps.timed("leakage"):
-        leaked = _leaked(settings, conditions)
-    with steps.timed("labels"):
-        labels = _label_study(settings, conditions, trained, store) if settings.labels else None
-    with steps.timed("champion"):
-        promotion = _promoted(settings, conditions, trained, candidates, run)
-    return Studied(
-        settings,
-        conditions,
-        trained,
-        held_out,
-        closed_loop,
-        shift,
-        leaked,
-        labels,
-        promotion,
-        steps.seconds,
-    )
+    trained = {name: train_model(replace(candidate, datasets=seen)) for name, candidate in candidates.items()}
+    held_out = [
+        judged
+        for name, condition in conditions.items()
+        for judged in judge_held_out(
+            settings, condition.of(settings.split.test), name, condition.seen, trained, candidates
+        )
+    ]
+    closed_loop = {
+        name: _closed_loop(settings, conditions[name], trained, store) for name in settings.closed_loop.conditions
+    }
+    shift = _shifted(settings, conditions, store)
+    leaked = _leaked(settings, conditions)
+    labels = _label_study(settings, conditions, trained, store) if settings.labels else None
+    promotion = _promoted(settings, conditions, trained, candidates, run)
+    return Studied(settings, conditions, trained, held_out, closed_loop, shift, leaked, labels, promotion)
 
 
 STUDY = FunctionExperiment(StudySettings, lambda settings, run: studied(settings, run).shown())
 
 
-def _shifted(settings: StudySettings, conditions: Mapping[str, Condition], store: Store) -> ShiftMatrix:
-    """The candidate of the shift matrix, trained under each of its conditions alone."""
-    chosen = settings.shift.candidate
+def _shifted(settings: StudySettings, conditions: Mapping[str, Condition], store: Store) -> list[dict[str, Any]]:
+    """The candidate of the shift matrix, trained under each of its conditions alone and tested under all of them."""
+    chosen, rows = settings.shift.candidate, []
     candidate = _train_config(settings, chosen)
-    trained = {
-        name: train_model(replace(candidate, datasets=[str(run.path) for run in conditions[name].runs.values()]))
-        for name in settings.shift.conditions
-    }
-
-    def judged(one: str, other: str) -> list[HeldOut]:
-        named, runs = f"{chosen} on {one}", conditions[other].of(settings.split.test)
-        judged = judge_held_out(settings, runs, other, one == other, {named: trained[one]}, {named: candidate})
-        return [run for run in judged if run.candidate == named]
-
-    def simulated(one: str, other: str) -> FlowsResult:
-        predictor = export_to_store(trained[one].ensemble, store)
-        policies, condition = compose_policies(["lqd", CREDENCE], "policies"), conditions[other]
-        config = condition.simulated(settings)
-        return evaluate_policies(config, condition.scenario, policies, settings.shift.seeds, predictor)
-
-    return shift_matrix(settings.shift.conditions, judged, simulated if settings.shift.seeds else None)
+    for one in settings.shift.conditions:
+        paths = [str(run.path) for run in conditions[one].runs.values()]
+        trained = {f"{chosen} on {one}": train_model(replace(candidate, datasets=paths))}
+        for other in settings.shift.conditions:
+            condition, flows = conditions[other], None
+            runs = condition.of(settings.split.test)
+            judged = judge_held_out(settings, runs, other, one == other, trained, dict.fromkeys(trained, candidate))
+            if settings.shift.seeds:
+                predictor = export_to_store(trained[f"{chosen} on {one}"].ensemble, store)
+                policies, config = compose_policies(["lqd", CREDENCE], "policies"), condition.simulated(settings)
+                flows = evaluate_policies(config, condition.scenario, policies, settings.shift.seeds, predictor)
+            rows.append(shift_row(one, other, [run for run in judged if run.candidate in trained], flows))
+    return rows
 
 
 def _leaked(settings: StudySettings, conditions: Mapping[str, Condition]) -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import torch
 from gymnasium.spaces import Box, Discrete
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import MISSING
 from sklearn.tree import DecisionTreeClassifier
@@ -29,21 +28,18 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.policies import policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.code import code_digest
-from foretail.core.errors import ForetailError, install_command
 from foretail.features.catalog import feature
 from foretail.gym import ClosedLoopVectorEnv
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn
-from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import change_text, percent_change
 from foretail.pipelines.data.simulation import driver_config
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Learned, Run, Shown
-from foretail.pipelines.families import DEFAULT, Rule, SharingPlan
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
+from foretail.pipelines.families import Rule, SharingPlan
 from foretail.pipelines.runs.progress import StageProgress
-from foretail.pipelines.runs.result import Table, plain
+from foretail.pipelines.runs.result import Table, plain, version_of
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED
@@ -214,10 +210,10 @@ class PpoSettings(SimulatedPointSettings, Families, PlaySettings):
 
 def show(settings: PpoSettings, run: Run) -> Shown:
     """Play round by round, judge the tree of each, and run the best on all seeds."""
-    reference = Rule(policy_name(settings.reference), DEFAULT)
+    reference = Rule.of(settings.reference)
     plan = SharingPlan.of(settings, settings.shared, settings.training(), {settings.reference: {}})
     conditions = list(plan.scenarios)
-    simulations = Simulations.of(settings, plan, conditions, run.store)
+    simulations = Simulations(settings, plan, run.store)
     entries = _rounds(settings, plan, run.store, simulations.cell_bytes)
     trees = {Rule(LEARNED, f"ppo_{number}"): Ensemble.load(one.path / PLAYED_TREE) for number, one in entries.items()}
     levels = simulations.levels({reference: None, **trees}, conditions, settings.seeds[:1])
@@ -230,7 +226,7 @@ def show(settings: PpoSettings, run: Run) -> Shown:
     return Shown(
         rows,
         [_table(rows, settings.reference)],
-        {"": Drawn(draw(rows, settings.reference), CAPTION, rows)},
+        frames={f"{settings.experiment}.csv": rows},
         notes=(
             f"training: {rows['decisions'].iloc[-1]:,} decisions in {rows['simulated_s'].iloc[-1]:.3g} s of traffic",
             in_switch,
@@ -258,18 +254,12 @@ RULE_BY_PPO = FunctionExperiment(PpoSettings, show)
 
 def _rounds(settings: PpoSettings, plan: SharingPlan, store: Store, cell_bytes: int) -> dict[int, Entry]:
     """The entries of all rounds by number, from 1."""
-    try:
-        from stable_baselines3 import __version__ as version
-    except ImportError as error:
-        raise ForetailError(f"Stable-Baselines3 is not installed: {install_command('rl')}") from error
-    from foretail_studies.search.ppo import Episodes, play_round
-
     episodes = Episodes(list(plan.scenarios.values()), settings)
     depends_on = {
         "scenarios": [plain(asdict(scenario)) for scenario in episodes.scenarios],
         **{field.name: getattr(settings, field.name) for field in fields(PlaySettings)},
         "code": code_digest(play_round),
-        "version": version,
+        "version": version_of("stable-baselines3"),
     }
     entries: dict[int, Entry] = {}
     with StageProgress() as progress:
@@ -306,20 +296,3 @@ def _table(rows: pd.DataFrame, reference: str) -> Table:
         "score": f"J of the tree against {reference}, %",
     }
     return Table.of_frame("Rounds of PPO on the training families", rows, columns)
-
-
-CAPTION = (
-    "Learning by simulated seconds of traffic: the mean return of the episodes of a round, which is 1 - J, and J of "
-    "the tree of that round in the whole conditions of training on one seed."
-)
-
-
-@styled
-def draw(rows: pd.DataFrame, reference: str) -> Figure:
-    """The return, and the score of the tree, by simulated seconds."""
-    figure, (left, right) = panels(2, inches=(3.2, 2.6))
-    left.plot(rows["simulated_s"], rows["mean_return"], marker="o")
-    left.set(xlabel="simulated traffic, s", ylabel="mean return of an episode")
-    right.plot(rows["simulated_s"], rows["score"], marker="o")
-    right.set(xlabel="simulated traffic, s", ylabel=f"J of the tree against {reference}, %")
-    return figure

@@ -42,7 +42,6 @@ from foretail_studies.search.trials import (
     SEARCH_COSTS,
     SEARCH_SCORES,
     Dimension,
-    DrawnTrial,
     SearchSettings,
     Trial,
     Trials,
@@ -362,16 +361,15 @@ def evaluate_trials(
     log(trials.finished())  # what a killed run did not come to
     started, before = time.monotonic(), len(trials.finished())
 
-    def evaluate(prepared: Trial | tuple[DrawnTrial, TrainConfig]) -> Trial:
-        if isinstance(prepared, Trial):
-            return prepared
-        drawn, candidate = prepared
+    def evaluate(prepared: tuple[Trial, TrainConfig | None]) -> Trial:
+        trial, candidate = prepared
+        if candidate is None:
+            return trial
         try:
             here = replace(candidate, store_dir=settings.store_dir, jobs=1)
-            evaluated = _evaluated(here, settings.objectives, split, profile)
+            return replace(trial, figures=_evaluated(here, settings.objectives, split, profile))
         except ForetailError as error:
-            return Trial(drawn.number, drawn.values, None, str(error))
-        return Trial(drawn.number, drawn.values, evaluated, None)
+            return replace(trial, failed=str(error))
 
     with StageProgress() as progress, ThreadPoolExecutor(settings.jobs) as pool:
         progress.update("search", before / total if before < total else 1.0)
@@ -386,12 +384,12 @@ def evaluate_trials(
             log(finished)
 
 
-def _prepared(drawn: DrawnTrial, space: Space) -> Trial | tuple[DrawnTrial, TrainConfig]:
+def _prepared(drawn: Trial, space: Space) -> tuple[Trial, TrainConfig | None]:
     """The settings of a trial, composed here because Hydra knows no threads."""
     try:
         candidate = space.config(drawn.values, "trial")
     except ForetailError as error:
-        return Trial(drawn.number, drawn.values, None, str(error))
+        return replace(drawn, failed=str(error)), None
     return drawn, replace(candidate, tracking=replace(candidate.tracking, enabled=False))
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import TPESampler
@@ -21,19 +20,17 @@ from optuna.samplers import TPESampler
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS, policy_name
+from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
-from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, percent_change
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Learned, Run, Shown
-from foretail.pipelines.families import DEFAULT, POINT, Rule, SharingCase, SharingPlan
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
+from foretail.pipelines.families import POINT, Rule, SharingCase, SharingPlan
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key
 from foretail.pipelines.settings.predictors import LEARNED, rule_of
 from foretail_studies.search.trials import (
-    DrawnTrial,
     Simulations,
     Trial,
     Trials,
@@ -111,7 +108,7 @@ def show(settings: RuleSettings, run: Run) -> Shown:
     """Draw and judge rules until there are as many as wanted, those of earlier runs included; then the finalists."""
     names = dict.fromkeys([settings.reference, *settings.baselines])
     plan = SharingPlan.of(settings, settings.shared, settings.training(), {name: {} for name in names})
-    simulations = Simulations.of(settings, plan, list(plan.scenarios), run.store)
+    simulations = Simulations(settings, plan, run.store)
     trials, file = _search(settings, simulations, run)
     finalists = _finalists(settings, simulations, trials)
     best = next(one for one in finalists if one.trial is not None)
@@ -122,7 +119,6 @@ def show(settings: RuleSettings, run: Run) -> Shown:
     return Shown(
         frame,
         [_table(finalists, settings.reference)],
-        {"": Drawn(draw_curves(frame, settings.reference), CAPTION)},
         frames={"trials.csv": frame.drop(columns=LOSSES)},
         notes=(
             simulations.costs.note,
@@ -157,7 +153,7 @@ RULES = FunctionExperiment(RuleSettings, show)
 def _search(settings: RuleSettings, simulations: Simulations, run: Run) -> tuple[list[Trial], str]:
     """The trials, those of earlier commands included, and their file."""
     plan, distributions = simulations.plan, settings.distributions
-    seed, reference = settings.seeds[0], _policy(settings.reference)
+    seed, reference = settings.seeds[0], Rule.of(settings.reference)
     cases = [
         SharingCase(where.family, where.condition, reference.policy, reference.setting, seed)
         for where in plan.scenarios
@@ -207,11 +203,9 @@ def _all_trials(settings: RuleSettings, trials: Trials, simulations: Simulations
         )
         trials.keep(
             [
-                Trial(
-                    one.number, one.values, {SCORE: _score(losses[one.number], best), LOSSES: losses[one.number]}, None
-                )
+                replace(one, figures={SCORE: _score(losses[one.number], best), LOSSES: losses[one.number]})
                 if one.number in losses
-                else Trial(one.number, one.values, None, f"it takes {entries[one.number]} table entries")
+                else replace(one, failed=f"it takes {entries[one.number]} table entries")
                 for one in batch
             ]
         )
@@ -232,7 +226,7 @@ def _raced(
 ) -> dict[int, list[float]]:
     """Return the losses of each rule to the reference, by condition, up to where it stops."""
     losses: dict[int, list[float]] = {number: [] for number in rules}
-    seeds, reference = settings.seeds[:1], _policy(settings.reference)
+    seeds, reference = settings.seeds[:1], Rule.of(settings.reference)
     for where in simulations.plan.scenarios:
         running = {number: rules[number] for number, lost in losses.items() if _runs_on(settings, lost, best)}
         if not running:
@@ -261,7 +255,7 @@ def _score(losses: Sequence[float], best: Sequence[float] | None) -> float:
 
 def _finalists(settings: RuleSettings, simulations: Simulations, trials: Sequence[Trial]) -> list[Finalist]:
     """The rules of the best trials and the baselines, the best first."""
-    trees: dict[Rule, Ensemble | None] = {_policy(name): None for name in (settings.reference, *settings.baselines)}
+    trees: dict[Rule, Ensemble | None] = {Rule.of(name): None for name in (settings.reference, *settings.baselines)}
     chosen: dict[Rule, Trial] = {}
     for trial in sorted((trial for trial in trials if trial.figures), key=_score_of):
         if len(chosen) < settings.finalists:
@@ -269,7 +263,7 @@ def _finalists(settings: RuleSettings, simulations: Simulations, trials: Sequenc
     trees |= {rule: rule_of(trial.values).ensemble(simulations.cell_bytes) for rule, trial in chosen.items()}
     conditions = list(simulations.plan.scenarios)
     simulations.levels(trees, conditions, settings.seeds)
-    reference = _policy(settings.reference)
+    reference = Rule.of(settings.reference)
     judged = [
         Finalist(
             chosen[rule].number if rule in chosen else None,
@@ -319,21 +313,6 @@ def _frame(plan: SharingPlan, trials: Sequence[Trial]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-CAPTION = (
-    "The best rule so far by simulated seconds of traffic: J on the seed of the trials, against the reference. Rules "
-    "that were tried first stand at the left end."
-)
-
-
-@styled
-def draw_curves(frame: pd.DataFrame, reference: str) -> Figure:
-    """The best score so far; `frame` has the trials in order."""
-    figure, (axes,) = panels(1, inches=(5.2, 3.4))
-    axes.step(frame["simulated_s"], frame["best"], where="post")
-    axes.set(xlabel="simulated traffic, s", ylabel=f"J against {reference}, %", xscale="log")
-    return figure
-
-
 def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, trials: Sequence[Trial]) -> None:
     """Every trial as a run inside, and the traffic that was simulated: there are no rows."""
     for trial in (trial for trial in trials if trial.figures):
@@ -341,13 +320,9 @@ def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, trials: Seq
     log_traffic(run, {str(where): scenario for where, scenario in plan.scenarios.items()}, settings.seeds, "train")
 
 
-def _text(trial: Trial | DrawnTrial) -> str:
+def _text(trial: Trial) -> str:
     """The numbers in the order of the rule."""
     return " ".join(map(str, astuple(rule_of(trial.values))))
-
-
-def _policy(name: str) -> Rule:
-    return Rule(policy_name(name), DEFAULT)
 
 
 def _losses(trial: Trial) -> list[float]:

@@ -251,29 +251,22 @@ class Simulations:
     settings: JobSettings  #: how many at the same time, and where they run
     plan: SharingPlan
     store: Store
-    costs: Costs
-    cell_bytes: int
+    costs: Costs = field(default_factory=Costs)
     cases: set[SharingCase] = field(default_factory=set)  #: all that were wanted
+
+    def __post_init__(self) -> None:
+        """Raise ForetailError unless the conditions have cells of one size."""
+        self.cell_bytes = self.plan.cell_bytes
 
     @property
     def budget(self) -> Budget:
         """Budget of all simulations that were wanted."""
         return Budget.of_cases(self.cases, self.plan.scenarios)
 
-    @classmethod
-    def of(cls, config: JobSettings, plan: SharingPlan, conditions: Sequence[Condition], store: Store) -> Simulations:
-        """Return the simulations of a plan whose conditions have cells of one size; ForetailError otherwise."""
-        cells = {plan.scenarios[where].features.cell_bytes for where in conditions}
-        if len(cells) > 1:
-            raise ForetailError(
-                f"families has cells of {sorted(cells)} bytes, and a rule has one unit: give all the same"
-            )
-        return cls(config, plan, store, Costs(), cells.pop())
-
     def levels(
         self, trees: Mapping[Rule, Ensemble | None], conditions: Sequence[Condition], seeds: Sequence[int]
     ) -> dict[Rule, float]:
-        """The same of each rule of the policy ``learned`` that asks an ensemble, or, without one, of the plan."""
+        """Mean of log J of each rule, which asks an ensemble as policy ``learned``, or, without one, is of the plan."""
         policy = compose_policy(LEARNED, LEARNED)
         asking = {
             rule: policy.ask(export_to_store(tree, self.store).library)
@@ -301,21 +294,13 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would report every st
 
 
 @dataclass(frozen=True)
-class DrawnTrial:
-    """A trial to evaluate: its number from 0, and a value for every setting."""
-
-    number: int
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Trial:
-    """A finished trial."""
+    """A trial that was drawn, or is finished."""
 
-    number: int  #: of the trial
-    values: Mapping[str, Any]  #: what was drawn
-    figures: Mapping[str, Any] | None  #: by name; None when it failed
-    failed: str | None  #: why, one sentence; None when it did not
+    number: int  #: from 0
+    values: Mapping[str, Any]  #: what was drawn, for every setting
+    figures: Mapping[str, Any] | None = None  #: by name; None when it failed
+    failed: str | None = None  #: why, one sentence; None when it did not
 
 
 class Trials:
@@ -351,7 +336,7 @@ class Trials:
         stored = self._stored.get_trials(deepcopy=False)
         return [Trial(one.number, one.params, one.user_attrs.get(FOUND), one.user_attrs.get(FAILED)) for one in stored]
 
-    def batch(self, total: int) -> list[DrawnTrial]:
+    def batch(self, total: int) -> list[Trial]:
         """Return the next trials to evaluate, all below `total`; empty when there are none."""
         first = len(self._stored.get_trials(deepcopy=False))
         if first >= total:
@@ -361,7 +346,7 @@ class Trials:
         for number in range(start, start + self._batch):
             self._drawing.sampler = self._sampler_of(number)
             self._open.append(self._drawing.ask(self._distributions))
-        return [DrawnTrial(trial.number, trial.params) for trial in self._open[first - start :] if trial.number < total]
+        return [Trial(trial.number, trial.params) for trial in self._open[first - start :] if trial.number < total]
 
     def keep(self, trials: Sequence[Trial]) -> None:
         """Keep what became of a batch, in its order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
@@ -20,7 +19,7 @@ from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import ASKING, DT_PREDICTED, limits, require_tunable
 from foretail.core.errors import ForetailError
 from foretail.core.limits import require_within
-from foretail.models.scoring.figure_style import legend, panels, styled
+from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import predictor_to_store
@@ -31,6 +30,11 @@ from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.policies import PUSHING_OUT
 from foretail.sim_bridge.policy_settings import policy_words, takes_alpha
 from foretail_studies.engines.bootstrap import mean_over_groups
+
+DECIDED_PERCENT = 5.0
+"""Half width of a 95 % interval below which a comparison is decided; one with a single sign is decided too."""
+EQUAL_PERCENT = 5.0
+"""Difference of costs below which settings count as equally good."""
 
 
 @dataclass
@@ -49,21 +53,11 @@ class MapSettings(SimulatedPointSettings, Families):
     most_seeds: int = setting(
         30, "Most seeds: further ones follow while a comparison with LQD or CS is undecided.", at_least=1, at_most=1000
     )
-    width_percent: float = setting(
-        5.0,
-        "Half width of a 95 % interval, in percent, below which a comparison is decided; one with a "
-        "single sign is decided too.",
-        above=0,
-        at_most=100,
-    )
     give_up_ratio: float = setting(
         2.0,
         "Ratio of a setting's J to the best J of its policy above which it gets no further seeds.",
         above=1,
         at_most=100,
-    )
-    close_percent: float = setting(
-        5.0, "Difference of costs, in percent, below which settings count as equally good.", above=0, at_most=100
     )
 
     judges: ClassVar[bool] = True
@@ -102,10 +96,6 @@ class Race:
         """The conditions of the training families."""
         return [where for where in self.plan.scenarios if where.family in self.settings.training()]
 
-    def seeds(self, where: Condition) -> list[int]:
-        """The seeds of the contenders."""
-        return sorted(self.costs.runs[where][LQD])
-
     def hindsight(self, where: Condition, policy: str) -> Rule:
         """The policy's best setting in this very condition, of those that ran on all first seeds."""
         return self.costs.best(where, self.plan.settings_of(policy), self.settings.seeds)
@@ -128,12 +118,7 @@ def race(settings: MapSettings, plan: SharingPlan) -> Race:
         undecided = {
             where: rules
             for where, rules in contenders.items()
-            if any(
-                _is_open(settings, costs.difference(where, rule, to))
-                for to in (LQD, CS)
-                for rule in rules
-                if rule != to
-            )
+            if any(_is_open(costs.difference(where, rule, to)) for to in (LQD, CS) for rule in rules if rule != to)
         }
         if not settings.judges or not undecided:
             break
@@ -177,10 +162,10 @@ def _contenders(
     return list(dict.fromkeys(contenders))
 
 
-def _is_open(settings: MapSettings, difference: PairedDifference) -> bool:
+def _is_open(difference: PairedDifference) -> bool:
     if difference.low is None or difference.high is None:
         return True
-    narrow = (difference.high - difference.low) / 2 <= math.log1p(settings.width_percent / 100)
+    narrow = (difference.high - difference.low) / 2 <= math.log1p(DECIDED_PERCENT / 100)
     return not narrow and difference.low <= 0 <= difference.high
 
 
@@ -222,19 +207,14 @@ def rows_of(race: Race) -> pd.DataFrame:
                     "frozen": rule == race.frozen[rule.policy],
                     "hindsight": rule == race.hindsight(where, rule.policy),
                     "seeds": len(runs),
-                    **_with_interval("cost", level, math.exp),
-                    **_with_interval("regret", race.costs.regret(where, rule, contenders), math.expm1),
+                    **level.columns("cost", math.exp),
+                    **race.costs.regret(where, rule, contenders).columns("regret", math.expm1),
                     "noise_floor": None if floor is None else math.expm1(floor),
                     **{name: mean_interval([run[name] for run in runs.values()]).mean for name in MEANS},
                 }
             )
     numbers = {column: np.float64 for column in rows[0] if column.startswith(("cost", "regret", "noise"))}
     return pd.DataFrame(rows).astype(numbers)  # what one seed does not tell is NaN
-
-
-def _with_interval(name: str, log: PairedDifference, of_log: Callable[[float], float]) -> dict[str, float | None]:
-    ends = {name: log.mean, f"{name}_low": log.low, f"{name}_high": log.high}
-    return {column: None if value is None else of_log(value) for column, value in ends.items()}
 
 
 def shown(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
@@ -267,7 +247,7 @@ def verdicts_of(race: Race) -> list[FamilyVerdict]:
 
 
 def _verdict(race: Race, name: str, conditions: Sequence[Condition]) -> FamilyVerdict:
-    close = math.log1p(race.settings.close_percent / 100)
+    close = math.log1p(EQUAL_PERCENT / 100)
     frozen = list(race.frozen.values())
     tuned = [rule for rule in frozen if race.settings.policies.get(rule.policy)]
     thresholds = [rule for rule in tuned if rule.policy not in PUSHING_OUT]
@@ -284,7 +264,7 @@ def _verdict(race: Race, name: str, conditions: Sequence[Condition]) -> FamilyVe
     lqd_dt = None if dt is None else less(LQD, dt)
     enough = [rule for rule in thresholds if no_worse(rule, [LQD, CS])]
     if no_worse(CS, frozen):
-        verdict, sentence = NO_MATTER, f"{NO_MATTER}: no rule is more than {race.settings.close_percent:g} % cheaper"
+        verdict, sentence = NO_MATTER, f"{NO_MATTER}: no rule is more than {EQUAL_PERCENT:g} % cheaper"
     elif enough:
         cheapest = min(enough, key=lambda rule: less(rule, CS).mean or 0.0)
         verdict, sentence = THRESHOLD, f"{THRESHOLD}: {cheapest} costs {change_text(less(cheapest, CS))} against CS"
@@ -328,13 +308,11 @@ def conclusion(race: Race, verdicts: Sequence[FamilyVerdict]) -> list[str]:
     ]
 
 
-CAPTIONS = {
-    "": "Regret in %, by condition and rule: how much more a run costs than under the best rule of its condition. A "
-    "policy with settings stands there as the literature has it, with its best single setting over the training "
-    "families, and with the setting that was best in the condition. Families below the line are held out.",
-    "settings": "Regret by setting, one line per condition, those of training families in blue. A dot is the policy as "
-    "the literature has it, the dashed line the setting that was frozen.",
-}
+CAPTION = (
+    "Regret in %, by condition and rule: how much more a run costs than under the best rule of its condition. A policy "
+    "with settings stands there as the literature has it, with its best single setting over the training families, and "
+    "with the setting that was best in the condition. Families below the line are held out."
+)
 LARGEST_PERCENT = 300.0
 """Colours end here."""
 
@@ -363,37 +341,6 @@ def draw_map(rows: pd.DataFrame) -> Figure:
         border.set_visible(False)
     bar = figure.colorbar(image, ax=axes, label="regret, %", extend="max", fraction=0.03)
     bar.ax.yaxis.set_major_formatter("{x:g}")
-    return figure
-
-
-@styled
-def draw_settings(rows: pd.DataFrame) -> Figure:
-    """A panel per policy with several settings, a line per condition; a dot is the policy as it comes."""
-    tuned = [policy for policy, part in rows.groupby("policy", sort=False) if part["setting"].nunique() > 2]
-    figure, row = panels(max(len(tuned), 1), inches=(1 + 3.6 * max(len(tuned), 1), 3.4), sharey=True)
-    for axes, policy in zip(row, tuned, strict=False):
-        part = rows[rows["policy"] == policy]
-        order = {setting: place for place, setting in enumerate(part["setting"].drop_duplicates())}
-        for (held_out, _, _), of_condition in part.groupby(["held_out", "family", "condition"]):
-            for as_it_comes, look in ((False, "-"), (True, ".")):
-                shown = of_condition[(of_condition["setting"] == DEFAULT) == as_it_comes]
-                percent = 100 * shown["regret"].clip(lower=0.001)
-                colour = "C3" if held_out else "C0"
-                axes.plot(shown["setting"].map(order), percent, look, color=colour, linewidth=0.8, alpha=0.7)
-        frozen = part.loc[part["frozen"], "setting"]
-        if len(frozen):
-            axes.axvline(order[frozen.iloc[0]], color="0.3", linestyle="--", linewidth=1)
-        axes.set_xticks(list(order.values()), list(order), rotation=70)
-        axes.set(title=policy_words(str(policy)), yscale="log")
-    row[0].set_ylabel("regret, %")
-    marks = (
-        Line2D([], [], color="C0"),
-        Line2D([], [], color="C3"),
-        Line2D([], [], color="0.3", linestyle="", marker="."),
-        Line2D([], [], color="0.3", linestyle="--"),
-    )
-    names = ("training condition", "held-out condition", "as in the literature", "frozen setting")
-    legend(figure, marks, names, "lower center", ncols=2)
     return figure
 
 
@@ -468,12 +415,8 @@ def settings_table(finished: Race) -> Table:
     plan, costs, training = finished.plan, finished.costs, finished.training()
 
     def regret_percent(rule: Rule) -> float:
-        differences = [costs.regret(where, rule, finished.contenders[where]).mean for where in training]
-        return (
-            float(100 * np.mean(np.expm1(np.array(differences, dtype=np.float64))))
-            if None not in differences
-            else float("nan")
-        )
+        logs = [costs.regret(where, rule, finished.contenders[where]).mean for where in training]
+        return math.nan if None in logs else float(100 * np.mean(np.expm1(np.array(logs, np.float64))))
 
     rows = [
         (policy_words(policy), rule.setting, regret_percent(rule), regret_percent(plan.settings_of(policy)[0]))
@@ -505,11 +448,10 @@ def show(settings: MapSettings, run: Run) -> Shown:
     if settings.judges:
         rivals = [rivals_table(frame, policy) for policy in settings.asking] if plan.library is not None else []
         shown = [regrets_table(frame), *rivals, families_table(verdicts), *shown]
-    figures = {"": draw_map(frame), "settings": draw_settings(frame)}
     return Shown(
         frame,
         shown,
-        {name: Drawn(figure, CAPTIONS[name]) for name, figure in figures.items()},
+        {"": Drawn(draw_map(frame), CAPTION)},
         frames={f"{settings.experiment}.csv": frame},
         notes=(
             f"Cost J: geometric mean of the mean slowdowns of queries, of short and of long flows. Regret: J over the "

@@ -35,6 +35,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.sim_bridge.policies import PUSHING_OUT
 from foretail_studies.benchmark.track import best_by_family, confidence_of_each
+from foretail_studies.sharing.map import EQUAL_PERCENT
 
 MODEL, DT = "credence", Rule("dt", DEFAULT)
 PAYS, COSTS, EQUAL, OPEN, NOTHING = "pays", "costs", "as good", "not decided", "nothing to learn"
@@ -58,9 +59,6 @@ class PredictionSettings(SimulatedPointSettings, Families):
         MISSING, "Traffic seeds on which the forest learns and all settings are chosen.", at_least=1, at_most=2**30
     )
     seeds: list[int] = setting(MISSING, "Traffic seeds that judge.", at_least=1, at_most=2**30)
-    close_percent: float = setting(
-        5.0, "Difference of costs, in percent, below which policies count as equally good.", above=0, at_most=100
-    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on averages, without the policies of the tables, and on seeds with two roles."""
@@ -132,11 +130,7 @@ PREDICTION = FunctionExperiment(PredictionSettings, show)
 def _learned(settings: PredictionSettings, plan: SharingPlan, family: str) -> tuple[Ensemble | None, int]:
     """A forest that gives the probability of LQD's drop, and how many drops it saw; None where there is none."""
     columns, parts = training_columns(settings.feature_names, own_queues=False), []
-    scenarios = [scenario for where, scenario in plan.scenarios.items() if where.family == family]
-    cells = sorted({scenario.features.cell_bytes for scenario in scenarios})
-    if len(cells) > 1:
-        raise ForetailError(f"families.{family} has cells of {cells} bytes: give all conditions the same")
-    for scenario in scenarios:
+    for scenario in [scenario for where, scenario in plan.scenarios.items() if where.family == family]:
         for collected in collect_runs(settings, scenario, compose_policy("lqd", "prediction"), settings.training_seeds):
             parts.append(Dataset.open(collected.path).frame([*columns, "lqd_drop"]))
     rows = pd.concat(parts, ignore_index=True)
@@ -145,7 +139,9 @@ def _learned(settings: PredictionSettings, plan: SharingPlan, family: str) -> tu
         return None, 0
     forest = RandomForest(trees=settings.trees, depth=settings.depth)
     x, y = rows[[*columns]].to_numpy(np.int32), rows["lqd_drop"].to_numpy(np.bool_)
-    inputs = [FeatureInput(one.name, one.params(cells[0], 0), one.bits) for one in map(feature, settings.feature_names)]
+    inputs = [
+        FeatureInput(one.name, one.params(plan.cell_bytes, 0), one.bits) for one in map(feature, settings.feature_names)
+    ]
     return forest.fit(x, y).to_ensemble(inputs), drops
 
 
@@ -169,13 +165,13 @@ def _row(settings: PredictionSettings, costs: Costs, where: Condition, chosen: M
             for end, part in {"": "mean", ", low": "low", ", high": "high"}.items()
         },
         **{name: sum(run[name] for run in runs) for name in ("asked", "predicted_drops")},
-        "verdict": NOTHING if model is None else verdict(against["threshold"], settings.close_percent),
+        "verdict": NOTHING if model is None else verdict(against["threshold"]),
     }
 
 
-def verdict(difference: PairedDifference, close_percent: float) -> str:
+def verdict(difference: PairedDifference) -> str:
     """Return the verdict on a prediction whose log J differs so from that of the best threshold."""
-    close = math.log1p(close_percent / 100)
+    close = math.log1p(EQUAL_PERCENT / 100)
     if difference.low is None or difference.high is None:
         return OPEN
     if -close <= difference.low and difference.high <= close:

@@ -22,14 +22,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
-from foretail.models.scoring.figure_style import BLACK, MARKERS, panels, styled, with_legend
-from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown, axes
+from foretail.pipelines.experiment.declaration import PointExperiment, Shown, axes
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.builds import policy_identity
@@ -67,15 +65,19 @@ SENDERS = 2
 """Inputs that take part in a burst."""
 WHOLE_SLOTS = 2
 """Slots of a burst of a whole buffer, and packets of buffer per port of its switch."""
+LEAST_WIN = 0.5
+"""Percent of LQD's packets that a policy has to win to be worth having."""
 SHORT = 4
 """A short burst is this part of a long one; both are as likely."""
-KNOWING = {"queues": "queues alone", "past": "queues and past", "ahead": "also packets ahead"}
-"""The best policies, by what they know."""
-POLICIES = {"lqd": "LQD", "cs": "CS", "dt": "best DT", **KNOWING}
-ONLINE_OPTIMUM_CAPTION = (
-    "What the best policies without push-out leave of LQD's packets, by what they know, against what Dynamic "
-    "Thresholds leave with the best alpha; a marker for each process. Below the line a policy sends more than DT."
-)
+POLICIES = {
+    "lqd": "LQD",
+    "cs": "CS",
+    "dt": "best DT",
+    "queues": "queues alone",
+    "past": "queues and past",
+    "ahead": "also packets ahead",
+}
+"""Titles of policies; the best ones by what they know."""
 ONLINE_OPTIMUM_NOTE = (
     "Queues alone: a policy that sees nothing else, a local optimum; queues and past: the optimum that also knows "
     "which sources are on, or how long a burst has lasted; also packets ahead: one that knows all packets of the slot, "
@@ -115,9 +117,6 @@ class OnlineOptimumSettings(PointSettings):
         above=0,
     )
     tolerance: float = setting(1e-6, "Error of a rate, in packets per slot.", above=0, at_most=0.01)
-    least_win: float = setting(
-        0.5, "What a policy has to win to be worth having, in % of LQD's packets.", at_least=0, at_most=100
-    )
 
 
 @dataclass(frozen=True)
@@ -237,48 +236,28 @@ def show_online_optimum(rows: pd.DataFrame, settings: OnlineOptimumSettings) -> 
                 "The same, medians by switch", groups.round(3), {**switches, **columns}, ONLINE_OPTIMUM_NOTE
             ),
         ],
-        {"": Drawn(draw_online_optimum(left), ONLINE_OPTIMUM_CAPTION, left.reset_index())},
-        verdict=online_optimum_verdict(left, settings),
+        frames={f"{settings.experiment}.csv": left.reset_index()},
+        verdict=online_optimum_verdict(left),
     )
 
 
-def online_optimum_verdict(left: pd.DataFrame, settings: OnlineOptimumSettings) -> list[str]:
+def online_optimum_verdict(left: pd.DataFrame) -> list[str]:
     """Return sentences on what there is to win over the best threshold, by what is known."""
     wins = left["dt"] - left["past"]
     sentences = [
         f"Over the best threshold, the best online policy that knows the past wins {wins.median():.2g} % of LQD's "
         f"packets at the median of {len(left)} processes and {wins.max():.2g} % at most: at least "
-        f"{settings.least_win:g} % in {int((wins >= settings.least_win).sum())} of them."
+        f"{LEAST_WIN:g} % in {int((wins >= LEAST_WIN).sum())} of them."
     ]
-    for kind, some in left[left["dt"] > settings.least_win].groupby("kind", sort=False):
+    for kind, some in left[left["dt"] > LEAST_WIN].groupby("kind", sort=False):
         closed = 100 * (1 - some["past"] / some["dt"])
         sentences.append(
-            f"{KIND_TITLES[str(kind)].capitalize()}: where the best threshold leaves more than {settings.least_win:g} "
+            f"{KIND_TITLES[str(kind)].capitalize()}: where the best threshold leaves more than {LEAST_WIN:g} "
             f"%, in {len(some)}, that policy closes {round(closed.median())} % of it at the median "
             f"[{round(closed.min())}, "
             f"{round(closed.max())}]."
         )
     return sentences
-
-
-@styled
-def draw_online_optimum(left: pd.DataFrame) -> Figure:
-    """Draw what the best policies leave against what DT leaves, a panel for each kind of arrivals."""
-    kinds = list(dict.fromkeys(left["kind"]))
-    figure, row = panels(len(kinds), inches=(3.6 * len(kinds) + 1.4, 3.6), sharex=True, sharey=True)
-    most = float(np.ceil(2 * max(0.0, left["dt"].max())) / 2)
-    for axes_of, kind in zip(row, kinds, strict=True):
-        some = left[left["kind"] == kind]
-        axes_of.plot([0, most], [0, most], color=BLACK, linewidth=0.9, label="as DT")
-        for place, (one, title) in enumerate(KNOWING.items()):
-            face = "none" if place else "C0"
-            axes_of.plot(some["dt"], some[one], MARKERS[place], color=f"C{place}", markerfacecolor=face, label=title)
-        axes_of.set(
-            title=KIND_TITLES[kind],
-            xlabel="left by the best DT, %",
-            ylabel="left of LQD's packets, %" if axes_of is row[0] else "",
-        )
-    return with_legend(figure, row[0], title="knows")
 
 
 ONLINE_OPTIMUM = PointExperiment(
@@ -299,7 +278,6 @@ ONLINE_OPTIMUM = PointExperiment(
         "backgrounds",
         "whole_ports",
         "whole_loads",
-        "least_win",
     ),
 )
 
@@ -316,10 +294,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "Guarded Credence, two answers": {"answers_needed": 2},
 }
 """Rows of the second table, the first of which is the policy of the first table, by how they differ from it."""
-PREDICTION_ERRORS_CAPTION = (
-    "The least number of packets per wrong prediction that bounds what LQD sends more than Credence, by the buffer; "
-    "the line is B - 1."
-)
 PREDICTION_ERRORS_NOTE = (
     "Cost: the least c with LQD - policy <= c times the wrong predictions, on all sequences that end with an empty "
     "switch; unbounded: no c. Proven: potentials prove it on every edge, or a cycle without an error refutes it. "
@@ -424,7 +398,6 @@ def show_prediction_errors(rows: pd.DataFrame, settings: PredictionErrorsSetting
     return Shown(
         rows,
         tables,
-        {"": Drawn(draw_prediction_errors(credence), PREDICTION_ERRORS_CAPTION)},
         verdict=prediction_errors_verdict(rows),
     )
 
@@ -438,19 +411,6 @@ def prediction_errors_verdict(rows: pd.DataFrame) -> list[str]:
         f"{len(holds)} of {len(rows)} points.",
         f"No number of packets per wrong prediction bounds: {names}.",
     ]
-
-
-@styled
-def draw_prediction_errors(credence: pd.DataFrame) -> Figure:
-    """The bound by the buffer, a line for each number of ports."""
-    figure, (axes,) = panels(1, inches=(5.4, 3.8))
-    for place, (ports, some) in enumerate(credence[credence["cost"] != "unbounded"].groupby("ports")):
-        cost = some["cost"].map(lambda text: int(text.split("/")[0]) / int((f"{text}/1").split("/")[1]))
-        axes.plot(some["buffer"], cost, MARKERS[place], color=f"C{place}", label=f"N = {ports}")
-    ends = [credence["buffer"].min(), credence["buffer"].max()]
-    axes.plot(ends, [one - 1 for one in ends], color="black", linewidth=0.9, label="B - 1")
-    axes.set(xlabel="buffer B, packets", ylabel="packets per wrong prediction")
-    return with_legend(figure, axes)
 
 
 PREDICTION_ERRORS = PointExperiment(
@@ -545,13 +505,13 @@ def show_worst_cases(rows: pd.DataFrame, settings: WorstCaseSettings) -> Shown:
 
 
 WORST_CASES = PointExperiment(
-    WorstCaseSettings,
-    "worst_cases",
-    _cases,
-    lambda case: f"{case.objective}, {case.ports} ports, buffer {case.buffer}",
-    _measure,
-    _rows,
-    show_worst_cases,
+    settings=WorstCaseSettings,
+    kind="worst_cases",
+    cases=_cases,
+    name=lambda case: f"{case.objective}, {case.ports} ports, buffer {case.buffer}",
+    measure=_measure,
+    rows=_rows,
+    show=show_worst_cases,
     code=("foretail_studies.engines.worst_cases",),
     varied=("objectives",),
     depends_on=lambda case, settings: {"policy": policy_identity(case.objective) if is_guest(case.objective) else None},

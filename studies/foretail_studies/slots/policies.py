@@ -72,7 +72,6 @@ class SlotSettings(PointSettings):
     slots: int = setting(MISSING, "Number of slots with arrivals.", at_least=1, at_most=2**40)
     policies: list[str] = setting(MISSING, "Policies beside LQD; HEADER.hpp:TYPE is one of your own.")
     rules: Rules = part(Rules, "Rules of LQD.")
-    rules_seed: int = setting(0, "Seed of random victims.", at_least=0, at_most=2**63 - 1)
     parameters: PolicyParameters = part(PolicyParameters, "Parameters of the policies.")
 
     def check(self, where: str) -> None:
@@ -172,7 +171,6 @@ def counts_of(case: SlotCase, so_far: SoFar, settings: SlotSettings, *, optimum:
         flipped(case.flip_probability, FLIP_SEED + case.seed),
         rules=manifest.Rules(**asdict(settings.rules)),
         parameters=settings.parameters,
-        seed=settings.rules_seed,
         optimum=optimum,
         threads=1,
     )

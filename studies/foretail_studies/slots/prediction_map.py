@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
@@ -27,11 +26,10 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run
 from foretail.features.records import FlowClass, Records
 from foretail.models.drop.thresholds.adaptive_threshold import mean_log_sent, search_threshold, starting_rule
-from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.data.collecting import made_runs
 from foretail.pipelines.data.simulation import driver_config, simulator_of
-from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
+from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings
@@ -204,22 +202,18 @@ LEFT = {
     "harmonic": "Harmonic",
     "cs": "CS",
 }
-"""Columns of the summary that are drawn, in the order of the legend."""
+"""Columns of the summary, and the policies behind them."""
 TRANSFER, GAP, PAYS, NOTHING = "alpha", "gap", "pays", "nothing"
-CAPTION = (
-    "What policies leave of the packets that LQD sends, mean over test seeds with its 95 % interval, a panel for each "
-    "base cell; the axis is linear up to 0.1 %."
-)
 
 
 @dataclass(frozen=True)
 class Bounds:
     """From where on something is said of a cell, in % of LQD's packets."""
 
-    least_transfer: float  #: what one alpha leaves beyond the cell's own
-    least_left: float  #: what the cell's own alpha leaves
-    least_won: float  #: what a predictor sends beyond the cell's own alpha
-    most_lost: float  #: what always accepting leaves
+    least_transfer: float = 0.5  #: what one alpha leaves beyond the cell's own
+    least_left: float = 0.5  #: what the cell's own alpha leaves
+    least_won: float = 0.5  #: what a predictor sends beyond the cell's own alpha
+    most_lost: float = 0.1  #: what always accepting leaves
 
 
 def summary_of(rows: pd.DataFrame, predictors: Iterable[str]) -> pd.DataFrame:
@@ -234,19 +228,15 @@ def summary_of(rows: pd.DataFrame, predictors: Iterable[str]) -> pd.DataFrame:
         learned = some[some["policy"] == "predictor"]["setting"]
         row["predictor_setting"] = learned.iloc[0]
         for name in dict.fromkeys((*LEFT, "abm_fixed", "best_tuned", *predictors)):
-            row |= _interval(name, mean_interval(list(left[name].values())))
-        row |= _interval("transfer", paired_difference(left["dt_fixed"], left["dt_tuned"]))
-        row |= _interval("won", paired_difference(left["dt_tuned"], left["predictor"]))
+            row |= mean_interval(list(left[name].values())).columns(name)
+        row |= paired_difference(left["dt_fixed"], left["dt_tuned"]).columns("transfer")
+        row |= paired_difference(left["dt_tuned"], left["predictor"]).columns("won")
         records.append(row)
     return pd.DataFrame(records)
 
 
 def _names(rows: pd.DataFrame) -> pd.Series:
     return rows["policy"] + rows["chosen"].map(lambda chosen: f"_{chosen}" if chosen else "")
-
-
-def _interval(name: str, difference: PairedDifference) -> dict[str, float | None]:
-    return {name: difference.mean, f"{name}_low": difference.low, f"{name}_high": difference.high}
 
 
 def regimes(summary: pd.DataFrame, bounds: Bounds) -> pd.DataFrame:
@@ -277,21 +267,19 @@ def tables_of(summary: pd.DataFrame, rows: pd.DataFrame, predictors: Iterable[st
         f"One alpha for all cells: {one}; told: Credence told what LQD drops. Means over {rows['seed'].nunique()} test "
         "seeds"
     )
-    text = pd.DataFrame({"cell": summary["cell"]})
-    for name in ("transfer", "dt_tuned", "best_tuned", "won"):
-        text[name] = [_text(row, name) for _, row in summary.iterrows()]
-    text["closed"] = [_closed(row) for _, row in summary.iterrows()]
-    text[["learned", "regime"]] = summary[["predictor_setting", "regime"]]
-    columns = {
-        "cell": "cell",
-        "transfer": "one alpha - own",
-        "dt_tuned": "DT, own alpha",
-        "best_tuned": "best policy",
-        "won": "predictor wins",
-        "closed": "closes, %",
-        "learned": "by",
-        "regime": "where",
-    }
+    intervals = [
+        {
+            "cell": row["cell"],
+            "one alpha - own": _text(row, "transfer"),
+            "DT, own alpha": _text(row, "dt_tuned"),
+            "best policy": _text(row, "best_tuned"),
+            "predictor wins": _text(row, "won"),
+            "closes, %": _closed(row),
+            "by": row["predictor_setting"],
+            "where": row["regime"],
+        }
+        for _, row in summary.iterrows()
+    ]
     meaning = (
         f"{TRANSFER}: one alpha for all cells does not transfer; {GAP}: the cell's own alpha leaves a gap; {PAYS}: "
         f"a predictor that was learned for the cell wins; {NOTHING}: nothing is lost by always accepting; best policy: "
@@ -300,7 +288,7 @@ def tables_of(summary: pd.DataFrame, rows: pd.DataFrame, predictors: Iterable[st
     )
     return [
         Table.of_frame("Left of LQD's packets, %", left, titles, note),
-        Table.of_frame("The same with 95 % intervals", text, columns, meaning),
+        Table.of_rows("The same with 95 % intervals", intervals, meaning),
     ]
 
 
@@ -355,49 +343,6 @@ def _most(summary: pd.DataFrame, where: str, what: str) -> str:
     return f" (most in {row['cell']}: {interval} %)"
 
 
-@styled
-def draw(summary: pd.DataFrame) -> Figure:
-    """Draw what policies leave: a panel for each base cell, a line for each of its cells."""
-    bases = list(dict.fromkeys(summary["base"]))
-    longest = int(summary.groupby("base").size().max())
-    size = (4.0 * len(bases) + 1.6, 0.27 * longest + 1.1)
-    figure, row = panels(len(bases), inches=size, grid="x", sharex=True)
-    for axes, base in zip(row, bases, strict=True):
-        cells = summary[summary["base"] == base].reset_index(drop=True)
-        for place, (name, title) in enumerate(LEFT.items()):
-            error = [cells[name] - cells[f"{name}_low"].fillna(cells[name])]
-            error.append(cells[f"{name}_high"].fillna(cells[name]) - cells[name])
-            axes.errorbar(
-                cells[name],
-                cells.index + 0.12 * (place - len(LEFT) // 2),
-                xerr=error,
-                fmt=MARKERS[place],
-                color=f"C{place}",
-                markerfacecolor="none" if place % 2 == 0 else f"C{place}",
-                markersize=5,
-                linewidth=0.8,
-                label=title,
-            )
-        labels = [_label(row) for _, row in cells.iterrows()]
-        axes.set_yticks(range(len(cells)), labels, fontsize="small")
-        axes.set_ylim(len(cells) - 0.4, -0.6)
-        axes.axvline(0, color="black", linewidth=0.9, zorder=1)
-        starts = [place for place in cells.index[1:] if cells["axis"][place] != cells["axis"][place - 1]]
-        for place in starts:
-            axes.axhline(place - 0.5, color="0.85", linewidth=0.8, zorder=0)
-        axes.set_xscale("symlog", linthresh=0.1)
-        axes.set_xticks([-1, -0.1, 0, 0.1, 1, 10, 100], ["-1", "-0.1", "0", "0.1", "1", "10", "100"])
-        axes.set_xlim(min(-0.12, 1.6 * float(summary[list(LEFT)].min().min())), 100)
-        axes.set(title=base.replace("_", "-"), xlabel="left of LQD's packets, %")
-    return with_legend(figure, row[0], "lower center", ncols=len(LEFT))
-
-
-def _label(cell: pd.Series) -> str:
-    """Return the words that distinguish a cell from the others of its panel."""
-    words = cell["axis"] or cell["base"]
-    return (words if pd.isna(cell["value"]) else f"{words} {cell['value']:g}").replace("_", " ")
-
-
 THRESHOLDS = ("dt", "abm")
 WITHOUT_ALPHA = ("harmonic", "cs")
 TRAIN, TEST = "train", "test"
@@ -432,29 +377,6 @@ class PredictionMapSettings(PointSettings):
     )
     trials: int = setting(
         400, "Number of adaptive thresholds that are tried for each cell, about.", at_least=1, at_most=10**7
-    )
-    least_transfer: float = setting(
-        0.5,
-        "What one alpha for all cells has to leave beyond the cell's own alpha, in % of LQD's packets, so that a cell "
-        "counts as one where alpha does not transfer.",
-        at_least=0,
-        at_most=100,
-    )
-    least_left: float = setting(
-        0.5,
-        "What the cell's own alpha has to leave, in % of LQD's packets, so that a cell counts as one with a gap.",
-        at_least=0,
-        at_most=100,
-    )
-    least_won: float = setting(
-        0.5,
-        "What the predictor has to send beyond the cell's own alpha, in % of LQD's packets, so that a cell counts as "
-        "one where a predictor pays.",
-        at_least=0,
-        at_most=100,
-    )
-    most_lost: float = setting(
-        0.1, "What counts as nothing lost by always accepting, in % of LQD's packets.", at_least=0, at_most=100
     )
 
     def check(self, where: str) -> None:
@@ -635,12 +557,12 @@ def show(rows: pd.DataFrame, settings: PredictionMapSettings) -> Shown:
     """Show what each policy leaves of each cell, and where there is something to win."""
     compared = chosen(rows)
     every = [(cell, traffic_of(cell, settings)) for cell in cells_of(settings)]
-    bounds = Bounds(settings.least_transfer, settings.least_left, settings.least_won, settings.most_lost)
+    bounds = Bounds()
     summary = regimes(summary_of(compared, PREDICTORS), bounds)
     return Shown(
         compared,
         tables_of(summary, compared, PREDICTORS),
-        {"": Drawn(draw(summary), CAPTION, summary)},
+        frames={f"{settings.experiment}.csv": summary},
         verdict=verdict(summary, compared, bounds),
         details={"slots": {cell.name: traffic.slots for cell, traffic in every if isinstance(traffic, InSlots)}},
     )
@@ -660,7 +582,7 @@ PREDICTION_MAP = PointExperiment(
         "models.drop",
         "pipelines.training.sending",
     ),
-    varied=("bases", "axes", "recorded", "slots", "bursts", "least_transfer", "least_won", "most_lost"),
+    varied=("bases", "axes", "recorded", "slots", "bursts"),
     depends_on=lambda case, settings: {
         **traffic_of(case, settings).depends_on(),
         "predictors": list(PREDICTORS),

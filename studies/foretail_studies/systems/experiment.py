@@ -156,13 +156,13 @@ def show(measured: pd.DataFrame, settings: SystemsSettings) -> Shown:
 
 
 SYSTEMS = PointExperiment(
-    SystemsSettings,
-    "systems",
-    _cases,
-    lambda case: f"{case.system}, seed {case.seed}",
-    _measure,
-    _rows,
-    show,
+    settings=SystemsSettings,
+    kind="systems",
+    cases=_cases,
+    name=lambda case: f"{case.system}, seed {case.seed}",
+    measure=_measure,
+    rows=_rows,
+    show=show,
     code=(),
     varied=("systems",),
     depends_on=_depends_on,

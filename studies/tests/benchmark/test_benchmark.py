@@ -308,7 +308,7 @@ def measured(draw: st.DrawFn) -> dict[Condition, dict[str, dict[int, float]]]:
 def test_a_score_is_the_mean_over_families_with_an_interval_over_seeds(
     percents: dict[Condition, dict[str, dict[int, float]]],
 ) -> None:
-    found = Track("v", "full", percents, {"a", "b"}, {}, "floor", "tuned", "a share")
+    found = Track("v", "full", percents, {"a", "b"}, [], "floor", "tuned", "a share")
     score = found.score("mine")
     seeds = sorted(next(iter(percents.values()))["mine"])
     families = {

@@ -17,7 +17,7 @@ from foretail.pipelines.experiment.sweep import Sweep
 from foretail_studies.costs.drop_costs import price
 from foretail_studies.networks import referees
 from foretail_studies.networks.comparison import recovery_sentences
-from foretail_studies.networks.referees import EMULATOR, NATIVE, NATIVE_LINUX, NS3, Plan
+from foretail_studies.networks.referees import EMULATOR, NATIVE, NATIVE_LINUX, NS3
 from tests.composed import experiment_settings, run_of
 from tests.examples import some_by_day
 
@@ -78,7 +78,7 @@ def test_the_first_event_that_differs_is_in_the_verdict(tmp_path: Path, monkeypa
 def test_a_scenario_that_cannot_be_is_refused_by_name() -> None:
     given = "+scenarios.crowded=['scenario=tiny','scenario.incast.fan_in=400']"
     with pytest.raises(ForetailError, match=r"scenarios\.crowded = .* scenario\.incast\.fan_in = 400"):
-        Plan.of(experiment_settings("referees", *SMALL, given))
+        _ = experiment_settings("referees", *SMALL, given).composed
 
 
 def test_completion_times_are_compared_where_neither_waited_for_a_timeout() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import shlex
@@ -41,7 +42,7 @@ from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines import families
-from foretail.pipelines.experiment.catalog import ExperimentResult
+from foretail.pipelines.experiment.catalog import ExperimentResult, declared, listed
 from foretail.pipelines.experiment.declaration import Run
 from foretail.pipelines.families import SharingCase, SharingPlan
 from foretail.pipelines.runs.result import plain
@@ -469,3 +470,13 @@ def test_the_tree_answers_as_a_network_that_is_a_threshold(cut: int, seed: int) 
     tree = playing.distilled(rows, drops, settings)
     assert tree.get_n_leaves() == 2
     assert (tree.predict(rows) == drops).all()
+
+
+def test_an_experiment_without_its_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(module: str) -> None:
+        raise ModuleNotFoundError(f"No module named {module}", name="stable_baselines3")
+
+    listed("rule_by_ppo")  # reads the files of all experiments
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(ForetailError, match="rule_by_ppo needs stable_baselines3, which is not installed"):
+        declared("rule_by_ppo")

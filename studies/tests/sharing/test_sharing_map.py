@@ -133,11 +133,11 @@ def test_a_setting_that_was_given_up_in_one_condition_may_still_be_the_best_over
 
 def test_seeds_are_added_until_all_is_decided_or_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     clear, _ = run_race(monkeypatch, invented_plan(), fixed(EQUAL | {"lqd": 2.0, "cs": 4.0}, spread=0.001))
-    assert clear.seeds(HELD) == [1, 2, 3]
+    assert sorted(clear.costs.runs[HELD][LQD]) == [1, 2, 3]
     noisy, _ = run_race(monkeypatch, invented_plan(most_seeds=7), fixed(EQUAL, spread=0.3))
-    assert noisy.seeds(HELD) == [1, 2, 3, 4, 5, 6, 7]
+    assert sorted(noisy.costs.runs[HELD][LQD]) == [1, 2, 3, 4, 5, 6, 7]
     some, _ = run_race(monkeypatch, invented_plan(most_seeds=1000), fixed(EQUAL, spread=0.1))
-    assert 3 < len(some.seeds(HELD)) < 200
+    assert 3 < len(sorted(some.costs.runs[HELD][LQD])) < 200
     for rule in some.contenders[HELD]:
         for other in {LQD, CS} - {rule}:
             found = some.costs.difference(HELD, rule, other)
@@ -265,7 +265,7 @@ def test_a_forest_stands_beside_the_best_threshold_under_each_transport_that_los
 @given(mean=st.floats(-0.5, 0.5), half=st.floats(0, 0.5))
 def test_a_verdict_is_that_of_its_interval(mean: float, half: float) -> None:
     low, high = math.expm1(mean - half), math.expm1(mean + half)
-    found = verdict(PairedDifference(mean, mean - half, mean + half, 5), 5.0)
+    found = verdict(PairedDifference(mean, mean - half, mean + half, 5))
     close = low >= 1 / 1.05 - 1 and high <= 0.05
     if abs(low - (1 / 1.05 - 1)) > 1e-9 and abs(high - 0.05) > 1e-9:
         assert (found == EQUAL_TRANSPORTS) == close
@@ -274,7 +274,7 @@ def test_a_verdict_is_that_of_its_interval(mean: float, half: float) -> None:
 
 
 def test_one_seed_decides_nothing() -> None:
-    assert verdict(PairedDifference(-1.0, None, None, 1), 5.0) == OPEN
+    assert verdict(PairedDifference(-1.0, None, None, 1)) == OPEN
 
 
 def invented(changes: Mapping[str, float]) -> tuple[Costs, dict[str, dict[str, Rule]], list[Condition]]:
