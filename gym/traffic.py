@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.core.limits import MOST_PORTS, require_within
+from foretail.core.settings import MOST_PORTS, require_within
 from foretail.features.catalog import CELL_BYTES
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run

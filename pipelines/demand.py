@@ -17,6 +17,7 @@ from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
+from foretail.core.settings import limits_of, require_within
 from foretail.core.summary import Summarised
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.logs import Steps, read_demand_logs
@@ -304,14 +305,14 @@ def untrained(name: str, settings: Mapping[str, Any]) -> DemandPredictor:
     if kind is None:
         known = ", ".join(PREDICTORS)
         raise ForetailError(f"demand_predictor.{name}.name = {settings.get('name')} is unknown: choose from {known}")
+    limits = limits_of(kind)
     given = {key: value for key, value in settings.items() if key != "name" and value is not None}
     for key, value in given.items():
-        where, constraint = f"demand_predictor.{name}.{key}", kind.constraints().get(key)
-        if constraint is None:
-            takes = ", ".join(kind.constraints()) or "nothing"
+        where = f"demand_predictor.{name}.{key}"
+        if key not in limits:
+            takes = ", ".join(limits) or "nothing"
             raise ForetailError(f"{where} is given, but {settings['name']} takes {takes}: leave it out")
-        if not constraint.allows(value):
-            raise ForetailError(f"{where} = {value} is out of range: it must be {constraint.describe()}")
+        require_within(where, value, limits[key])
     return kind(**given)
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import FAILURES, PluginError
 from foretail.core.reading import telling
+from foretail.core.settings import limits_of, require_within
 from foretail.export.passes import lower
 from foretail.export.proof import Lowered
 from foretail.export.target import Files, Target, prove_files
@@ -591,11 +592,13 @@ def _same(one: Slotted, other: Slotted) -> bool:
 
 
 def _check_parameters(fresh: P, fit: Callable[[P], object]) -> None:
-    """Raise AssertionError unless every parameter is declared, and `fit` refuses what its constraint does not allow."""
+    """Raise AssertionError unless every parameter is declared, and `fit` refuses what its range leaves out."""
     parameters = fresh.parameters()
-    assert set(parameters) == set(fresh.constraints()), "every constructor parameter must be declared"
-    for name, constraint in fresh.constraints().items():
-        assert constraint.allows(parameters[name]), f"the default of {name} breaks its own constraint"
+    limits = limits_of(type(fresh))
+    assert all("at_least" in limits[name] for name in parameters), "every constructor parameter must be declared"
+    for name in parameters:
+        with _holds(f"the default of {name} must be in its range"):
+            require_within(name, parameters[name], limits[name])
         broken = copy.deepcopy(fresh)
         setattr(broken, name, object())
         _refuses(partial(fit, broken), f"fit must refuse a malformed {name}")

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.network.racks import MOST_HOSTS
 from foretail.configs.schema.policies import TAKE_RULES, Policy, takes_alpha
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 
 IN_NS3 = {"reno": "newreno"}
 """Congestion controls that have another name in ns-3 than in Linux."""

@@ -11,10 +11,9 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
 from foretail.configs.schema.policies import ASKING, Policy, require_known, require_one_policy, require_tunable
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stage import LearningStage, SimulatingStage, Stage
+from foretail.configs.schema.stage import SIZES, LearningStage, SimulatingStage, Stage
 from foretail.configs.schema.switch_config import SwitchConfig
 from foretail.configs.schema.targets import (
     EXPORT_TARGETS,
@@ -40,6 +39,7 @@ from foretail.configs.schema.training import (
 )
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import TARGET_GROUP, offered
+from foretail.core.settings import part, require_seeds, setting
 from foretail.features.catalog import selection_cost, training_columns
 
 
@@ -314,7 +314,10 @@ class PromoteConfig(SimulatingStage):
             raise ForetailError(f"shift: there is no file {self.shift}")
 
     def _check_closed_loop(self) -> None:
-        families = experiment_of_size("families", self.families, self.size)
+        families = self.families.get(self.size)
+        if families is None:
+            sizes = ", ".join(self.families)
+            raise ForetailError(f"families has no size {self.size}: choose from {sizes}, or give families.{self.size}")
         if not families.held_out():
             raise ForetailError(
                 f"families.{self.size}.families has none with held_out=true, which judge the model: add one"

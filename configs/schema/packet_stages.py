@@ -10,13 +10,6 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import (
-    SIZES,
-    part,
-    require_distinct,
-    require_seeds,
-    setting,
-)
 from foretail.configs.schema.network.racks import RackTraces
 from foretail.configs.schema.network.sources import (
     ArrivalsImport,
@@ -36,12 +29,18 @@ from foretail.configs.schema.policies import (
     require_policies,
 )
 from foretail.configs.schema.scenario import Rules, Scenario
-from foretail.configs.schema.stage import SimulatingStage, Stage
+from foretail.configs.schema.stage import SIZES, SimulatingStage, Stage
 from foretail.configs.schema.switch_config import OF_CONFIG, SwitchConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
-from foretail.core.limits import MOST_PORTS
+from foretail.core.settings import (
+    MOST_PORTS,
+    part,
+    require_distinct,
+    require_seeds,
+    setting,
+)
 
 
 @dataclass

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import (
-    FASTEST_BPS,
-    LARGEST_BUFFER_BYTES,
-    LONGEST_NS,
-    PEERS,
-    part,
-    setting,
-)
-from foretail.configs.schema.network.messages import Collective, Elephants, FlowSizes
+from foretail.configs.schema.network.messages import PEERS, Collective, Elephants, FlowSizes
 from foretail.configs.schema.network.queues import Pfc, Queues
 from foretail.configs.schema.network.transport import Transport
 from foretail.core.errors import ForetailError
+from foretail.core.settings import (
+    FASTEST_BPS,
+    LARGEST_BUFFER_BYTES,
+    LONGEST_NS,
+    part,
+    setting,
+)
 from foretail.features.catalog import CELL_BYTES, LARGEST_CELL_BYTES
 from foretail.sim_bridge.policies import BY_TAGS, ORACLES, ORDERS, VICTIMS
 

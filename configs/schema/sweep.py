@@ -8,8 +8,8 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
-from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 
 VARIANT, WAY = "variant", "way"
 PERCENT, CHANGE, DIFFERENCE = "percent", "change", "difference"

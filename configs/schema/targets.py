@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import part, setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import part, setting
 from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT
 
 EXPORT_TARGETS = ("c", "p4", "onnx", "sonic")

@@ -8,9 +8,9 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import LONGEST_NS, require_seeds, setting
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import THRESHOLD_RULE_GROUP, offered
+from foretail.core.settings import LONGEST_NS, require_seeds, setting
 from foretail.sim_bridge.policies import ASKING, VICTIMS
 
 THRESHOLDS = ("f1", "recovered_loss")

@@ -15,6 +15,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import DEMAND_PREDICTOR_GROUP, Kinds
+from foretail.core.settings import limits_of
 from foretail.features.demand.matrix import MAX_NODES
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
@@ -86,7 +87,7 @@ def from_json(text: str, source: str = "the demand predictor") -> DemandPredicto
         if kind is None:
             raise ValueError(f"no predictor is called {str(document['name'])[:40]!r}")
         parameters, nodes = document["parameters"], document["nodes"]
-        if set(parameters) != set(kind.constraints()):
+        if set(parameters) != set(limits_of(kind)):
             raise ValueError("it has other parameters")
         if type(nodes) is not int or not 2 <= nodes <= MAX_NODES:
             raise ValueError(f"nodes is {str(nodes)[:40]}")

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError, install_command, users_code
+from foretail.core.settings import setting
 from foretail.models.drop.network import Layer, Network, NetworkPredictor, network_columns
-from foretail.models.drop.predictor import DEVICES, parameter
 from foretail.models.ensemble.ensemble import FeatureInput
 
 try:
@@ -39,11 +39,11 @@ class _Dense(NetworkPredictor):
     """
 
     packages = ("torch", "onnxruntime")
-    batch_rows: int = parameter(1024, low=2, high=2**20)
-    learning_rate: float = parameter(0.01, low=1e-6, high=1)
-    seed: int = parameter(1, low=0, high=2**32 - 1)
-    jobs: int = parameter(1, low=1)
-    device: Literal["cpu", "cuda"] = parameter("cpu", choices=DEVICES)
+    batch_rows: int = setting(1024, at_least=2, at_most=2**20)
+    learning_rate: float = setting(0.01, at_least=1e-6, at_most=1)
+    seed: int = setting(1, at_least=0, at_most=2**32 - 1)
+    jobs: int = setting(1, at_least=1)
+    device: Literal["cpu", "cuda"] = setting("cpu")
 
     @classmethod
     def device_here(cls) -> str:
@@ -120,9 +120,9 @@ class MultilayerPerceptron(_Dense):
     module_ : from the standardised columns to the logit
     """
 
-    layers: int = parameter(2, low=1, high=16)
-    width: int = parameter(64, low=1, high=4096)
-    steps: int = parameter(4000, low=1, high=10**7)
+    layers: int = setting(2, at_least=1, at_most=16)
+    width: int = setting(64, at_least=1, at_most=4096)
+    steps: int = setting(4000, at_least=1, at_most=10**7)
 
     def _fit(self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         batches = self._start(x, y, weight, arrivals=1)
@@ -168,13 +168,13 @@ class SequenceNetwork(_Dense):
     losses_ : mean training loss of each round
     """
 
-    arrivals: int = parameter(16, low=1, high=4096)
-    width: int = parameter(48, low=1, high=4096)
-    rounds: int = parameter(60, low=1, high=10**6)
-    round_steps: int = parameter(100, low=1, high=10**6)
-    patience: int = parameter(2, low=1)
-    batch_rows: int = parameter(512, low=2, high=2**20)
-    learning_rate: float = parameter(0.003, low=1e-6, high=1)
+    arrivals: int = setting(16, at_least=1, at_most=4096)
+    width: int = setting(48, at_least=1, at_most=4096)
+    rounds: int = setting(60, at_least=1, at_most=10**6)
+    round_steps: int = setting(100, at_least=1, at_most=10**6)
+    patience: int = setting(2, at_least=1)
+    batch_rows: int = setting(512, at_least=2, at_most=2**20)
+    learning_rate: float = setting(0.003, at_least=1e-6, at_most=1)
 
     def _fit(self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         if self.arrivals & (self.arrivals - 1) or x.shape[1] % self.arrivals:

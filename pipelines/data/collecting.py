@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.fields import LARGEST_BUFFER_BYTES
 from foretail.configs.schema.network.racks import LARGEST_PACKET_BYTES, RackFabric, RackTraces, RackTraffic
 from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.configs.schema.networks import EmulatorNetwork
@@ -22,6 +21,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.plugins import source_sha256
 from foretail.core.reading import Reading, telling
+from foretail.core.settings import LARGEST_BUFFER_BYTES
 from foretail.export.schedule import read_json
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run

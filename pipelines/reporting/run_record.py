@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
-from foretail.configs.schema.fields import SIZES
+from foretail.configs.schema.stage import SIZES
 from foretail.configs.schema.stages import STAGES
 from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError, without_passwords

@@ -12,6 +12,7 @@ from foretail.configs.schema.policies import RULE_DEFAULTS
 from foretail.configs.schema.training import Trainer, Window
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import FAILURES, named, running
+from foretail.core.settings import limits_of, require_within
 from foretail.features.rows.labelled_rows import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.drop.sharing_rule import HIGHEST, SharingRule
@@ -66,7 +67,7 @@ def untrained(predictor: Mapping[str, Any], trainer: Trainer, window: ArrivalWin
     given = {name: value for name, value in predictor.items() if name not in NOT_PARAMETERS}
     device = kind.device_here() if trainer.device == "auto" else trainer.device
     around: dict[str, Any] = {**asdict(trainer), "device": device, "arrivals": window.arrivals}
-    given |= {name: value for name, value in around.items() if name in kind.constraints()}
+    given |= {name: value for name, value in around.items() if name in limits_of(kind)}
     with running(kind, "its constructor"):
         return kind(**given)
 
@@ -80,21 +81,16 @@ def check_predictor(config: TrainConfig | SelectConfig) -> None:
             f"{named(kind)} is neither trees nor a network, so it has no form to be saved in: subclass TreePredictor "
             f"or NetworkPredictor"
         )
-    constraints = predictor_class(predictor).constraints()
+    limits = limits_of(kind)
     if not isinstance(predictor.get("name"), str):
         raise ForetailError("predictor.name is missing, by which results are told apart: give predictor.name=my_name")
     for name, value in predictor.items():
         if name in NOT_PARAMETERS:
             continue
-        if name not in constraints:
-            raise ForetailError(
-                f"predictor.{name} is not a setting of {predictor['name']}: it has {', '.join(constraints)}"
-            )
-        if not constraints[name].allows(value):
-            raise ForetailError(
-                f"predictor.{name} = {value} is out of range: it must be {constraints[name].describe()}"
-            )
-    if config.trainer.device == "cuda" and "device" not in constraints:
+        if name not in limits:
+            raise ForetailError(f"predictor.{name} is not a setting of {predictor['name']}: it has {', '.join(limits)}")
+        require_within(f"predictor.{name}", value, limits[name])
+    if config.trainer.device == "cuda" and "device" not in limits:
         raise ForetailError(
             f"trainer.device={config.trainer.device} is for XGBoost and PyTorch, and {predictor['name']} is neither: "
             "set trainer.device=cpu"
@@ -107,7 +103,7 @@ def check_predictor(config: TrainConfig | SelectConfig) -> None:
         return
     checked_drop_weight(config.drop_weight)
     arrivals = window_of(predictor, config.window).arrivals
-    if "arrivals" in constraints and arrivals & (arrivals - 1):
+    if "arrivals" in limits and arrivals & (arrivals - 1):
         raise ForetailError(
             f"window.behind + 1 + window.ahead = {arrivals} is not a power of two, which {predictor['name']} needs: "
             "change window.behind"

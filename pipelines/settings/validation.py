@@ -16,7 +16,7 @@ from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.stage import Stage
 from foretail.core.errors import ForetailError
-from foretail.core.limits import require_within
+from foretail.core.settings import require_within
 
 StageConfig = TypeVar("StageConfig", bound=Stage)
 
@@ -116,6 +116,4 @@ def _check_ranges(node: Any, path: str) -> None:
                     raise ForetailError(
                         f"{where} has {given}, and takes names alone: give numbers by settings of their own"
                     )
-                require_within(where, item, field.metadata)
-        elif value is not None:
-            require_within(where, value, field.metadata)
+        require_within(where, value, field.metadata)

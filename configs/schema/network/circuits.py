@@ -9,7 +9,13 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import (
+from foretail.configs.schema.stage import Stage
+from foretail.configs.schema.targets import CircuitEntries, EtalonSchedule
+from foretail.configs.schema.tracking import Tracking
+from foretail.configs.schema.training import Split
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import SCHEDULER_GROUP, offered
+from foretail.core.settings import (
     FASTEST_BPS,
     LARGEST_DEGREE,
     LARGEST_TRUST,
@@ -18,12 +24,6 @@ from foretail.configs.schema.fields import (
     require_distinct,
     setting,
 )
-from foretail.configs.schema.stage import Stage
-from foretail.configs.schema.targets import CircuitEntries, EtalonSchedule
-from foretail.configs.schema.tracking import Tracking
-from foretail.configs.schema.training import Split
-from foretail.core.errors import ForetailError
-from foretail.core.plugins import SCHEDULER_GROUP, offered
 
 SCHEDULERS = ("vermilion", "round_robin", "mars", "expander", "opera")
 """Foretail's own; packages offer others."""

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import LARGEST_FLOW_BYTES, LONGEST_NS, PEERS, setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import LARGEST_FLOW_BYTES, LONGEST_NS, setting
 
 MOST_MESSAGES = 1_000_000
 """Most messages of a run, and most that they wait for in all: more would take gigabytes to write down."""
 
 LARGEST_PART_BYTES = 2**26
+PEERS = ("next_leaf", "other_leaves", "other_servers")
+"""Places of the other end of a flow."""
+
 COLLECTIVES = ("all_to_all", "ring_all_reduce", "ring", "permutation")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretail.configs.schema.fields import FASTEST_BPS, part, require_distinct, setting
 from foretail.configs.schema.network.transport import LONGEST_RTO_NS
 from foretail.core.errors import ForetailError
+from foretail.core.settings import FASTEST_BPS, part, require_distinct, setting
 
 MOST_RACKS = 250
 """A rack is the third number of an address in the log."""

@@ -8,10 +8,9 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import FASTEST_BPS, LONGEST_NS, part, require_distinct, setting
 from foretail.configs.schema.scenario import FeatureArithmetic, Rules
 from foretail.core.errors import ForetailError
-from foretail.core.limits import MOST_PORTS
+from foretail.core.settings import FASTEST_BPS, LONGEST_NS, MOST_PORTS, part, require_distinct, setting
 
 
 @dataclass

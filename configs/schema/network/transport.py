@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_BUFFER_BYTES, LONGEST_NS, part, setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import FASTEST_BPS, LARGEST_BUFFER_BYTES, LONGEST_NS, part, setting
 
 LONGEST_RTO_NS = 60 * 10**9
 """The simulator's own largest retransmission timeout."""

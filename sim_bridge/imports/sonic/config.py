@@ -13,7 +13,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.impostors import refuse_impostor
 from foretail.core.json_text import parse_json
-from foretail.core.limits import MOST_PORTS
+from foretail.core.settings import MOST_PORTS
 from foretail.sim_bridge.imports.sonic.checks import require_bytes, require_consistent, require_headroom
 from foretail.sim_bridge.imports.sonic.rows import (
     Row,

@@ -20,10 +20,10 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.core.errors import ForetailError, users_code
+from foretail.core.settings import setting
 from foretail.features.catalog import CELL_BYTES, feature
 from foretail.models import zoo
 from foretail.models.ensemble.ensemble import FeatureInput

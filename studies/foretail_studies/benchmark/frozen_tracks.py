@@ -25,13 +25,13 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import ASKING, OF_ARRIVALS
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.features.catalog import arithmetic_of
 from foretail.features.dataset.schema import traffic_sha256
 from foretail.features.demand.matrix import DemandSequence

@@ -25,9 +25,9 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import ExperimentSettings, PointSettings
-from foretail.configs.schema.fields import LARGEST_DEGREE, LARGEST_TRUST, setting
 from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.core.errors import ForetailError
+from foretail.core.settings import LARGEST_DEGREE, LARGEST_TRUST, setting
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.scores import matrix_error
 from foretail.pipelines.demand import compare_predictors, worth_of

@@ -23,10 +23,10 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import LARGEST_DEGREE, LARGEST_TRUST, part, setting
 from foretail.configs.schema.network.circuits import require_scheduler
 from foretail.configs.schema.network.messages import FlowSizes
 from foretail.core.errors import ForetailError
+from foretail.core.settings import LARGEST_DEGREE, LARGEST_TRUST, part, setting
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown, axes

@@ -21,10 +21,10 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.emulation import ON_LOSSES, Emulation
 from foretail.configs.schema.experiment import ExperimentSettings
-from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.network.racks import MOST_HOSTS, MOST_VOQ_PACKETS, SHARED_POLICIES, RackTraffic
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
+from foretail.core.settings import part, setting
 from foretail.models.scoring.figure_style import panels, styled, with_legend
 from foretail.pipelines.data.collecting import SharedVoqs, circuit_schedule, rack_document
 from foretail.pipelines.data.emulation import Emulator

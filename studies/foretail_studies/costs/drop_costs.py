@@ -22,10 +22,10 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedJobSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import POLICIES, Policy
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.features.catalog import FEATURES, feature
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run as DescribedRun

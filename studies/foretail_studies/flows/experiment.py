@@ -22,13 +22,13 @@ from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
-from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.policies import ASKING, Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
+from foretail.core.settings import part, setting
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.figure_style import MARKERS, panels, plain_ticks, styled, with_legend
 from foretail.pipelines.comparison.flows import say_unasked

@@ -16,10 +16,10 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.emulation import Emulation, require_emulated
 from foretail.configs.schema.experiment import JobSettings
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.pipelines.comparison.policy_runs import policy_run
 from foretail.pipelines.data.emulation import Emulator, emulated_settings
 from foretail.pipelines.data.simulation import Native, Ns3, Simulator, driver_config, scratch_run, simulate_flows

@@ -26,7 +26,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
+from foretail.core.settings import setting
 from foretail.export.c.target import C
 from foretail.export.p4.target import P4, REPORT
 from foretail.export.target import export

@@ -20,11 +20,11 @@ from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
-from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.training import Objective, Split
 from foretail.core.errors import ForetailError
+from foretail.core.settings import part, setting
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
 from foretail.models.scoring.figure_style import legend, panels, styled

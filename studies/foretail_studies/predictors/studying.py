@@ -14,13 +14,13 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedJobSettings
-from foretail.configs.schema.fields import part, require_seeds, setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.networks import Network
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import flat
+from foretail.core.settings import part, require_seeds, setting
 from foretail.features.catalog import PAPER_FEATURES, training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits

@@ -27,10 +27,10 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import TrialState, create_trial
 
 from foretail.configs.schema.experiment import JobSettings
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError, first_line
 from foretail.core.files import holding_lock
+from foretail.core.settings import setting
 from foretail.export.p4.planning import plan
 from foretail.export.p4.profile import Profile, load_profile
 from foretail.export.passes import lower

@@ -26,8 +26,8 @@ from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.models.scoring.figure_style import BLACK, MARKERS, panels, styled, with_legend
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown, axes
 from foretail.pipelines.runs.points import SoFar

@@ -26,10 +26,10 @@ from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.policies import OF_ARRIVALS, PolicyParameters, require_distinct_policies
 from foretail.configs.schema.scenario import Rules
 from foretail.core.errors import ForetailError
+from foretail.core.settings import part, setting
 from foretail.features.dataset import schema as manifest
 from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.models.scoring.metrics import Confusion

@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import require_seeds, setting
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
+from foretail.core.settings import require_seeds, setting
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run
 from foretail.features.records import FlowClass, Records

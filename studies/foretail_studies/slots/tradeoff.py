@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.scenario import FeatureArithmetic
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
+from foretail.core.settings import part, setting
 from foretail.features.catalog import FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of

@@ -253,9 +253,12 @@ UPLINKS = ((0, 0.0), (1, -1.0), (1, float("nan")), (1, float("inf")))
 test_what_cannot_be_is_refused = refusing(
     (lambda: check_demand_predictor(_LeavesTheHose), "hose model"),
     *((lambda d=d, a=a: into_hose(constant()[0], d, absent=a), "give at least 1 uplink") for d, a in UPLINKS),
-    (lambda: fitted(MovingAverage(window=0)), r"predictor\.window is 0"),
-    (lambda: fitted(Seasonal(period=0)), r"predictor\.period is 0: set it to an integer >= 1 .*or null"),
-    (lambda: fitted(LinearEntries(penalty=0)), r"predictor\.penalty is 0"),
+    (lambda: fitted(MovingAverage(window=0)), r"predictor\.window = 0 is"),
+    (
+        lambda: fitted(Seasonal(period=0)),
+        r"predictor\.period = 0 is out of range: it must be a whole number, at least 1, .*or null",
+    ),
+    (lambda: fitted(LinearEntries(penalty=0)), r"predictor\.penalty = 0 is"),
     (lambda: fitted(BoostedEntries(trees=0)), r"predictor\.trees"),
     (lambda: fitted(LowRank(rank=1.5)), r"predictor\.rank"),  # type: ignore[arg-type]
     (lambda: fitted(HistoryAttention(learning_rate=0)), r"predictor\.learning_rate"),

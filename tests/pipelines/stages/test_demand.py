@@ -15,6 +15,7 @@ from scipy.stats import ttest_1samp
 from foretail.configs.schema.network.circuits import DemandConfig, ScheduleConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
+from foretail.core.settings import limits_of
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import DemandMatrix, DemandSequence, carried_demand
@@ -209,7 +210,7 @@ def test_settings_are_the_parameters_of_the_predictors() -> None:
     assert options("demand_predictor") == sorted(PREDICTORS)
     for name, kind in PREDICTORS.items():
         settings = composed("demand", f"demand_predictor={name}").demand_predictor[name]
-        assert set(settings) - {"name"} == set(kind.constraints())
+        assert set(settings) - {"name"} == set(limits_of(kind))
 
 
 def test_parameters_reach_the_predictors(tmp_path: Path) -> None:

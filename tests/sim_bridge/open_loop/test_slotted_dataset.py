@@ -106,10 +106,10 @@ test_wrong_parameters_are_refused = refusing(
     (lambda: workload_of("in_cast", {}), "workload in_cast is unknown: choose from poisson_bursts, "),
     (lambda: workload_of("incast", {"fan": 5}), "incast has no parameter fan: it takes load, background_load, "),
     (lambda: workload_of("complete_sharing_lower_bound", {"load": 1}), "has no parameter load: it takes none"),
-    (lambda: workload_of("incast", {"fan_in": "five"}), "fan_in of incast must not be 'five': input should be a valid"),
-    (lambda: workload_of("incast", {"fan_in": 2.5}), "fan_in of incast must not be 2.5"),
-    (lambda: workload_of("incast", {"poisson": 1}), "poisson of incast must not be 1: input should be a valid boolean"),
-    (lambda: workload_of("incast", {"load": True}), "load of incast must not be True"),
+    (lambda: workload_of("incast", {"fan_in": "five"}), "fan_in of incast = five is out of range: it must be a whole"),
+    (lambda: workload_of("incast", {"fan_in": 2.5}), "fan_in of incast = 2.5 is out of range"),
+    (lambda: workload_of("incast", {"poisson": 1}), "poisson of incast = 1 is out of range: it must be true or false"),
+    (lambda: workload_of("incast", {"load": True}), "load of incast = True is out of range"),
 )
 
 
