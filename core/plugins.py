@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import xxhash
 
 from foretail.core.errors import ForetailError, type_and_first_line, users_code
-from foretail.core.settings import limits_of, require_within
+from foretail.core.settings import limits_of, require_given
 
 if TYPE_CHECKING:
     import numpy as np
@@ -147,8 +147,10 @@ class Kinds(Generic[Base]):
         digests = {f"plugin {name}": source_sha256(self.kind(name)) for name in names}
         return {name: source for name, source in digests.items() if source is not None}
 
-    def make(self, name: str, settings: Mapping[str, Any] | None = None) -> Base:
+    def make(self, name: str, settings: Mapping[str, Any] | None = None, prefix: str | None = None) -> Base:
         """Make the one of a name; fields that `settings` does not give keep their defaults.
+
+        `prefix` is what stands before their names in errors, the name and a dot unless it is given.
 
         ForetailError on an unknown name or field, and on a value of another type or out of range.
         """
@@ -157,11 +159,7 @@ class Kinds(Generic[Base]):
         if not isinstance(given, Mapping):
             raise ForetailError(f"the settings of {name} are {given!r}: write them as {{NAME: VALUE}}")
         with running(kind, "its settings"):
-            limits = limits_of(kind)
-            for field, value in given.items():
-                if field not in limits:
-                    raise ForetailError(f"{name} has no parameter {field}: it takes {', '.join(limits) or 'none'}")
-                require_within(f"{field} of {name}", value, limits[field])
+            require_given(given, limits_of(kind), name, f"{name}." if prefix is None else prefix)
             made: Base = kind(**given)
         return made
 

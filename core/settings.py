@@ -85,6 +85,14 @@ def require_settings(node: Any, prefix: str = "") -> None:
         require_within(prefix + name, getattr(node, name), limits)
 
 
+def require_given(given: Mapping[str, Any], limits: Mapping[str, Mapping[str, Any]], whose: str, prefix: str) -> None:
+    """Raise ForetailError on a value that is out of its range, or of no setting; `whose` settings they are."""
+    for name, value in given.items():
+        if name not in limits:
+            raise ForetailError(f"{prefix}{name} is unknown: {whose} takes {', '.join(limits) or 'nothing'}")
+        require_within(prefix + name, value, limits[name])
+
+
 def require_within(where: str, value: Any, limits: Mapping[str, Any]) -> None:
     """Raise ForetailError unless a value, or every item of a list, is of the type of a setting and within its limits.
 

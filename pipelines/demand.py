@@ -17,7 +17,6 @@ from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
-from foretail.core.settings import limits_of, require_within
 from foretail.core.summary import Summarised
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.logs import Steps, read_demand_logs
@@ -37,7 +36,7 @@ from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.features.rows.splits import SIDES, listed_sides
 from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
-from foretail.models.demand.predictor_file import PREDICTORS, kind_of, to_json
+from foretail.models.demand.predictor_file import KINDS, to_json
 from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
 from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled, with_legend
 from foretail.pipelines.comparison.statistics import (
@@ -301,19 +300,8 @@ def write_predictors(comparison: Comparison, run_dir: Path) -> Path:
 
 def untrained(name: str, settings: Mapping[str, Any]) -> DemandPredictor:
     """The predictor of these settings; raises ForetailError for one that it does not have, or out of its range."""
-    kind = kind_of(str(settings.get("name")))
-    if kind is None:
-        known = ", ".join(PREDICTORS)
-        raise ForetailError(f"demand_predictor.{name}.name = {settings.get('name')} is unknown: choose from {known}")
-    limits = limits_of(kind)
     given = {key: value for key, value in settings.items() if key != "name" and value is not None}
-    for key, value in given.items():
-        where = f"demand_predictor.{name}.{key}"
-        if key not in limits:
-            takes = ", ".join(limits) or "nothing"
-            raise ForetailError(f"{where} is given, but {settings['name']} takes {takes}: leave it out")
-        require_within(where, value, limits[key])
-    return kind(**given)
+    return KINDS.make(str(settings.get("name")), given, f"demand_predictor.{name}.")
 
 
 def compare(

@@ -36,14 +36,11 @@ PREDICTORS: Mapping[str, type[DemandPredictor]] = {
 """By the name that they have in settings and files."""
 
 
-_KINDS = Kinds(DEMAND_PREDICTOR_GROUP, DemandPredictor, "demand predictor", PREDICTORS)  # type: ignore[type-abstract]
-name_of = _KINDS.name
+KINDS = Kinds(DEMAND_PREDICTOR_GROUP, DemandPredictor, "demand predictor", PREDICTORS)  # type: ignore[type-abstract]
+"""Foretail's own demand predictors, and those that installed packages offer."""
+
+name_of = KINDS.name
 """Function from a predictor to the name of its kind; ForetailError for one that has none."""
-
-
-def kind_of(name: str) -> type[DemandPredictor] | None:
-    """Return the class of a name: one of `PREDICTORS`, or what an installed package offers; None when there is none."""
-    return _KINDS.kind(name) if name in _KINDS.names() else None
 
 
 def to_json(predictor: DemandPredictor) -> str:
@@ -83,9 +80,9 @@ def from_json(text: str, source: str = "the demand predictor") -> DemandPredicto
         known = {"schema", "version", "name", "parameters", "nodes", "learned"}
         if set(document) != known:
             raise ValueError(f"it has other keys, by {', '.join(sorted(set(document) ^ known))[:80]}")
-        kind = kind_of(document["name"]) if isinstance(document["name"], str) else None
-        if kind is None:
+        if document["name"] not in KINDS.names():
             raise ValueError(f"no predictor is called {str(document['name'])[:40]!r}")
+        kind = KINDS.kind(document["name"])
         parameters, nodes = document["parameters"], document["nodes"]
         if set(parameters) != set(limits_of(kind)):
             raise ValueError("it has other parameters")

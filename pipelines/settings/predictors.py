@@ -12,7 +12,7 @@ from foretail.configs.schema.policies import RULE_DEFAULTS
 from foretail.configs.schema.training import Trainer, Window
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import FAILURES, named, running
-from foretail.core.settings import limits_of, require_within
+from foretail.core.settings import limits_of, require_given
 from foretail.features.rows.labelled_rows import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.drop.sharing_rule import HIGHEST, SharingRule
@@ -31,7 +31,10 @@ def rule_of(values: Mapping[str, int]) -> SharingRule:
 
 SEQUENCE_BEHIND = 15
 """Arrivals before this one that a sequence network sees by default."""
-NOT_PARAMETERS = ("_target_", "name")
+
+
+def _parameters(predictor: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in predictor.items() if name not in ("_target_", "name")}
 
 
 def predictor_class(predictor: Mapping[str, Any]) -> type[DropPredictor]:
@@ -64,7 +67,7 @@ def window_of(predictor: Mapping[str, Any], window: Window) -> ArrivalWindow:
 def untrained(predictor: Mapping[str, Any], trainer: Trainer, window: ArrivalWindow) -> DropPredictor:
     """The predictor of the settings, not trained yet; it takes of `trainer` and `window` what it knows."""
     kind = predictor_class(predictor)
-    given = {name: value for name, value in predictor.items() if name not in NOT_PARAMETERS}
+    given = _parameters(predictor)
     device = kind.device_here() if trainer.device == "auto" else trainer.device
     around: dict[str, Any] = {**asdict(trainer), "device": device, "arrivals": window.arrivals}
     given |= {name: value for name, value in around.items() if name in limits_of(kind)}
@@ -84,12 +87,7 @@ def check_predictor(config: TrainConfig | SelectConfig) -> None:
     limits = limits_of(kind)
     if not isinstance(predictor.get("name"), str):
         raise ForetailError("predictor.name is missing, by which results are told apart: give predictor.name=my_name")
-    for name, value in predictor.items():
-        if name in NOT_PARAMETERS:
-            continue
-        if name not in limits:
-            raise ForetailError(f"predictor.{name} is not a setting of {predictor['name']}: it has {', '.join(limits)}")
-        require_within(f"predictor.{name}", value, limits[name])
+    require_given(_parameters(predictor), limits, predictor["name"], "predictor.")
     if config.trainer.device == "cuda" and "device" not in limits:
         raise ForetailError(
             f"trainer.device={config.trainer.device} is for XGBoost and PyTorch, and {predictor['name']} is neither: "

@@ -349,7 +349,7 @@ def test_a_workload_is_collected_by_its_name(tmp_path: Path) -> None:
     assert json.loads(manifest.read_text())["scenario"]["workload"] == {"name": "steady", "far": 2}
     for settings, complaint in (
         ("{far: 9}", "the plug-in steady.Steady breaks a rule: port must be in [0, 4), not [9]"),
-        ("{near: 1}", "steady has no parameter near: it takes far"),
+        ("{near: 1}", "steady.near is unknown: steady takes far"),
     ):
         assert_one_sentence(foretail(tmp_path, *collect, f"slotted.settings={settings}"), complaint)
     unknown = foretail(tmp_path, *collect, "slotted.workload=stedy")
@@ -369,8 +369,8 @@ def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
     for overrides, complaint in (
         (("scheduler_settings={step: 6}",), "the plug-in shifts.Shifts breaks a rule: a schedule sends to a node"),
         (("scheduler_settings={step: 9}",), "the plug-in shifts.Shifts fails in matchings: RuntimeError: no licence"),
-        (("scheduler_settings={step: far}",), "step of shifts = far is out of range: it must be a whole number"),
-        (("scheduler_settings={hop: 1}",), "shifts has no parameter hop: it takes step"),
+        (("scheduler_settings={step: far}",), "shifts.step = far is out of range: it must be a whole number"),
+        (("scheduler_settings={hop: 1}",), "shifts.hop is unknown: shifts takes step"),
         (("scheduler_settings=1",), "the settings of shifts are 1: write them as {NAME: VALUE}"),
         (("k=3",), "k means nothing to scheduler=shifts"),
         (
@@ -401,7 +401,7 @@ def test_a_threshold_rule_is_an_option_with_its_settings(tmp_path: Path, traces:
         (("operating_point.maximise=precis",), "operating_point.maximise = precis is unknown: choose from f1"),
         (
             (maximise[0], "operating_point.settings={precision: high}"),
-            "precision of precise = high is out of range: it must be a number",
+            "precise.precision = high is out of range: it must be a number",
         ),
         (("operating_point.settings={beta: 2}",), "operating_point.settings means nothing to operating_point.maximise"),
     ):
