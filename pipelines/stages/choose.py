@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ def choose(config: ChooseConfig, run_dir: Path) -> ChooseResult:
     sample: Any = config.datasets
     if config.arrivals is not None:
         assert config.ports is not None
-        sample = _joined(ArrivalFile(Path(config.arrivals)).batches(config.ports, only_required=True))
+        sample = Slotted.joined(ArrivalFile(Path(config.arrivals)).batches(config.ports, only_required=True))
     with StageProgress() as progress:
         choice = choose_rule(
             sample,
@@ -72,11 +71,6 @@ def choose(config: ChooseConfig, run_dir: Path) -> ChooseResult:
     files = write_figure(run_dir, FIGURE, figure, numbers)
     choice.ensemble().save(run_dir / ENSEMBLE_FILE)
     return ChooseResult(choice, (ENSEMBLE_FILE, *files))
-
-
-def _joined(batches: Iterator[Slotted]) -> Slotted:
-    parts = list(batches)
-    return Slotted(np.concatenate([one.slot for one in parts]), np.concatenate([one.port for one in parts]))
 
 
 @styled

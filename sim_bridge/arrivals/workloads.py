@@ -98,31 +98,13 @@ def rebatched(chunks: Iterator[Slotted], batch_packets: int) -> Iterator[Slotted
         at = 0
         while len(chunk) - at >= batch_packets - count:
             upto = at + batch_packets - count
-            yield joined([*waiting, part(chunk, at, upto)])
+            yield Slotted.joined([*waiting, chunk[at:upto]])
             waiting, count, at = [], 0, upto
         if at < len(chunk):
-            waiting.append(part(chunk, at, len(chunk)))
+            waiting.append(chunk[at:])
             count += len(chunk) - at
     if waiting:
-        yield joined(waiting)
-
-
-def part(batch: Slotted, start: int, stop: int) -> Slotted:
-    """Return packets `start` to `stop` - 1 as a view."""
-    prediction = None if batch.prediction is None else batch.prediction[start:stop]
-    return Slotted(batch.slot[start:stop], batch.port[start:stop], prediction)
-
-
-def joined(batches: list[Slotted]) -> Slotted:
-    """Return one batch of all packets: all of the batches have predictions or none has."""
-    if len(batches) == 1:
-        return batches[0]
-    predictions = [batch.prediction for batch in batches if batch.prediction is not None]
-    return Slotted(
-        np.concatenate([batch.slot for batch in batches]),
-        np.concatenate([batch.port for batch in batches]),
-        np.concatenate(predictions) if predictions else None,
-    )
+        yield Slotted.joined(waiting)
 
 
 def upto(slots: int, slot: NDArray[np.int64], port: NDArray[np.int32]) -> Slotted:

@@ -41,7 +41,6 @@ from foretail.pipelines.settings.predictors import untrained, window_of
 from foretail.pipelines.training.sending import NothingToLearn, train_on_runs
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, Slotted
-from foretail.sim_bridge.arrivals.workloads import joined
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.scores import recovered_loss
 from foretail.sim_bridge.python_policies import is_function
@@ -154,7 +153,7 @@ def _made(case: AdaptiveCase, settings: AdaptiveSettings, traffic: SlottedTraffi
 
 
 def _arrivals(traffic: SlottedTraffic, seed: int) -> Slotted:
-    return joined(list(workload_in(traffic).batches(traffic.ports, traffic.buffer, traffic.slots, seed)))
+    return Slotted.joined(workload_in(traffic).batches(traffic.ports, traffic.buffer, traffic.slots, seed))
 
 
 def _run(traffic: SlottedTraffic, seed: int) -> KnownRun:

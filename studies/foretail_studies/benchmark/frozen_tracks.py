@@ -51,7 +51,7 @@ from foretail.pipelines.tracking.loading import is_predictor, load_predictor
 from foretail.pipelines.tracking.runs import refuse_traffic
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.files import Slotted, slots_shift
-from foretail.sim_bridge.arrivals.workloads import Workload, joined
+from foretail.sim_bridge.arrivals.workloads import Workload
 from foretail.sim_bridge.builds import policy_identity
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.live import run_live
@@ -363,7 +363,7 @@ class Arrivals:
         traffic = self.traffic[Condition(case.family, case.condition)]
         ports, buffer = traffic.ports, traffic.buffer
         drawn = [frozen_arrivals(workload_in(traffic), ports, buffer, traffic.slots, seed) for seed in case.seeds]
-        sequences = [joined(list(batches)) for batches, _ in drawn]
+        sequences = [Slotted.joined(list(batches)) for batches, _ in drawn]
         live = run_live(sequences, ports, buffer, policy.fresh().decide, policy.features, policy=asking)
         return [
             {"sent": run.transmitted, "arrivals_sha256": digest}

@@ -71,10 +71,8 @@ class DrawnWorkload:
 
     def arrivals(self, seed: int) -> Slotted:
         """Return the packets of one seed."""
-        parts = list(
-            workload_of(self.kind, yaml.safe_load(self.settings)).batches(self.ports, self.buffer, self.slots, seed)
-        )
-        return Slotted(np.concatenate([one.slot for one in parts]), np.concatenate([one.port for one in parts]))
+        workload = workload_of(self.kind, yaml.safe_load(self.settings))
+        return Slotted.joined(workload.batches(self.ports, self.buffer, self.slots, seed))
 
     def run(self, seed: int) -> KnownRun:
         """Return the run of one seed."""

@@ -772,7 +772,7 @@ def _joined(batches: Iterator[Slotted]) -> Slotted:
     parts = [*batches]
     if not parts:
         raise ForetailError("the workload sends no packet: raise the slots of the experiment, or its load")
-    return Slotted(np.concatenate([group.slot for group in parts]), np.concatenate([group.port for group in parts]))
+    return Slotted.joined(parts)
 
 
 def _labelled(batches: Iterator[Labelled]) -> Labelled:

@@ -31,7 +31,6 @@ from foretail.sim_bridge.arrivals.workloads import (
     even_assignment,
     fill,
     fill_slots,
-    joined,
 )
 from tests.examples import draws
 from tests.refusals import refusing
@@ -54,7 +53,7 @@ any_workload = st.sampled_from(VARIANTS + UNLIMITED)
 
 
 def packets(workload: Workload, ports: int, buffer: int, slots: int, seed: int = 0, **size: int) -> Slotted:
-    return joined(list(workload.batches(ports, buffer, slots, seed, **size)))
+    return Slotted.joined(workload.batches(ports, buffer, slots, seed, **size))
 
 
 def transmitted(policy: str, ports: int, buffer: int, arrivals: Slotted, **rules: Any) -> int:
@@ -80,12 +79,12 @@ def test_the_packets_depend_on_the_seed_and_not_on_the_batches(
     if not batches:
         assert list(workload.batches(ports, buffer, slots, seed, batch_packets=size)) == []
         return
-    once = joined(batches)
+    once = Slotted.joined(batches)
     again = list(workload.batches(ports, buffer, slots, seed, batch_packets=size))
     assert {len(batch) for batch in again[:-1]} <= {size}
     assert 1 <= len(again[-1]) <= size
     for column in ("slot", "port", "prediction"):
-        np.testing.assert_array_equal(getattr(joined(again), column), getattr(once, column))
+        np.testing.assert_array_equal(getattr(Slotted.joined(again), column), getattr(once, column))
 
     assert once.slot.dtype == np.int64
     assert once.port.dtype == np.int32
