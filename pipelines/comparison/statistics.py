@@ -10,15 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretail.sim_bridge.packets.cost import kinds_of, slowdowns, started
-
-if TYPE_CHECKING:
-    pass
 
 PERCENTILES = (50.0, 95.0, 99.0)
 FLOW_GROUPS = ("short", "incast", "long")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema.packet_stages import ChooseConfig
-from foretail.core.summary import Summarised
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.models.scoring.figure_style import BLUE, GREY, panels, styled
 from foretail.pipelines.comparison.choosing import Choice
 from foretail.pipelines.comparison.choosing import choose as choose_rule
 from foretail.pipelines.runs.points import write_figure
 from foretail.pipelines.runs.progress import StageProgress
-from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted
 
 FIGURE = "choice"
@@ -28,27 +26,7 @@ CAPTION = (
 )
 
 
-@dataclass(frozen=True, repr=False)
-class ChooseResult(Summarised):
-    """A choice, and what lies in the run folder."""
-
-    choice: Choice
-    files: tuple[str, ...]
-
-    def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
-        return {**self.choice.document(), "files": self.files, "captions": {FIGURE: CAPTION}}
-
-    def verdict(self) -> list[str]:
-        """The sentences of the choice, and what to do with it."""
-        return self.choice.verdict()
-
-    def tables(self) -> list[Table]:
-        """The table of the choice."""
-        return self.choice.tables()
-
-
-def choose(config: ChooseConfig, run_dir: Path) -> ChooseResult:
+def choose(config: ChooseConfig, run_dir: Path) -> Choice:
     """Choose, and write the chosen rule as ``ensemble.json`` next to a figure."""
     sample: Any = config.datasets
     if config.arrivals is not None:
@@ -70,7 +48,7 @@ def choose(config: ChooseConfig, run_dir: Path) -> ChooseResult:
     figure, numbers = draw(choice)
     files = write_figure(run_dir, FIGURE, figure, numbers)
     choice.ensemble().save(run_dir / ENSEMBLE_FILE)
-    return ChooseResult(choice, (ENSEMBLE_FILE, *files))
+    return replace(choice, files=(ENSEMBLE_FILE, *files), captions={FIGURE: CAPTION})
 
 
 @styled
