@@ -269,7 +269,7 @@ def _of_predictor(prefix: str, settings: Mapping[str, Any]) -> Iterator[SettingH
     limits = limits_of(predictor_class(settings))
     for name, value in settings.items():
         if name in limits:
-            yield SettingHelp(f"{prefix}{name}", _written(value), _range(limits[name]).lstrip())
+            yield SettingHelp(f"{prefix}{name}", _written(value), (limits[name]["doc"] + _range(limits[name])).lstrip())
 
 
 def _range(limits: Mapping[str, Any]) -> str:
