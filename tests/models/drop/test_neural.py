@@ -368,7 +368,7 @@ test_what_cannot_be_is_refused = refusing(
     (lambda: perceptron(width=1.5).fit(X, Y), r"predictor\.width"),
     (lambda: perceptron(steps=0).fit(X, Y), r"predictor\.steps"),
     (lambda: perceptron(batch_rows=1).fit(X, Y), r"predictor\.batch_rows"),
-    (lambda: perceptron(learning_rate=0).fit(X, Y), r"predictor\.learning_rate is 0"),
+    (lambda: perceptron(learning_rate=0).fit(X, Y), r"predictor\.learning_rate = 0 is"),
     (lambda: perceptron(seed=-1).fit(X, Y), r"predictor\.seed"),
     (lambda: perceptron().to_network(PAPER_INPUTS), "not trained"),
     (lambda: small().to_network(PAPER_INPUTS[:3]), "4 features, but 3"),
