@@ -34,13 +34,7 @@ from foretail.configs.schema.switch_config import OF_CONFIG, SwitchConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
-from foretail.core.settings import (
-    MOST_PORTS,
-    part,
-    require_distinct,
-    require_seeds,
-    setting,
-)
+from foretail.core.settings import MOST_PORTS, part, require_distinct, require_seeds, setting
 
 
 @dataclass

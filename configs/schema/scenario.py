@@ -11,13 +11,7 @@ from foretail.configs.schema.network.messages import PEERS, Collective, Elephant
 from foretail.configs.schema.network.queues import Pfc, Queues
 from foretail.configs.schema.network.transport import Transport
 from foretail.core.errors import ForetailError
-from foretail.core.settings import (
-    FASTEST_BPS,
-    LARGEST_BUFFER_BYTES,
-    LONGEST_NS,
-    part,
-    setting,
-)
+from foretail.core.settings import FASTEST_BPS, LARGEST_BUFFER_BYTES, LONGEST_NS, part, setting
 from foretail.features.catalog import CELL_BYTES, LARGEST_CELL_BYTES
 from foretail.sim_bridge.policies import BY_TAGS, ORACLES, ORDERS, VICTIMS
 

@@ -31,10 +31,7 @@ from foretail.configs.schema.policies import POLICIES
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Launcher, Tracking
-from foretail.configs.schema.training import (
-    FeatureSelection,
-    Split,
-)
+from foretail.configs.schema.training import FeatureSelection, Split
 from foretail.core.errors import ForetailError
 from foretail.core.settings import setting
 from foretail.features.catalog import FEATURE_GROUPS

@@ -34,14 +34,7 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.builds import policy_identity
 from foretail.sim_bridge.policies import is_guest, policy_name
-from foretail_studies.engines.error_graph import (
-    NEVER,
-    Policy,
-    explore,
-    least_cost,
-    longest_walks,
-    theorem_weights,
-)
+from foretail_studies.engines.error_graph import NEVER, Policy, explore, least_cost, longest_walks, theorem_weights
 from foretail_studies.engines.online_optimum import (
     MarkovArrivals,
     Switch,
@@ -52,14 +45,7 @@ from foretail_studies.engines.online_optimum import (
     on_off,
     rate_of,
 )
-from foretail_studies.engines.worst_cases import (
-    OBJECTIVES,
-    SWITCHES,
-    TITLES,
-    WorstCase,
-    objective_of,
-    search,
-)
+from foretail_studies.engines.worst_cases import OBJECTIVES, SWITCHES, TITLES, WorstCase, objective_of, search
 
 ON_OFF, BURSTS, WHOLE = "on_off", "bursts", "whole"
 KIND_TITLES = {ON_OFF: "on-off sources", BURSTS: "bursts over background", WHOLE: "whole-buffer bursts"}
