@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -62,6 +63,14 @@ def setting(
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+time_setting = partial(setting, at_least=0, at_most=LONGEST_NS)
+rate_setting = partial(setting, at_least=1, at_most=FASTEST_BPS)
+seed_setting = partial(setting, at_least=1, at_most=2**31 - 1)
+share_setting = partial(setting, at_least=0, at_most=1)
+positive_share = partial(setting, above=0, at_most=1)
+"""Settings of kinds that recur, with their ranges; another bound takes the place of that one."""
 
 
 def part(kind: type[Any], doc: str) -> Any:

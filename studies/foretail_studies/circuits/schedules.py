@@ -26,7 +26,7 @@ from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.network.circuits import require_scheduler
 from foretail.configs.schema.network.messages import FlowSizes
 from foretail.core.errors import ForetailError
-from foretail.core.settings import LARGEST_DEGREE, LARGEST_TRUST, part, setting
+from foretail.core.settings import LARGEST_DEGREE, LARGEST_TRUST, part, positive_share, seed_setting, setting
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown, axes
@@ -114,7 +114,7 @@ class CellSettings(PointSettings):
     loads: list[float] = setting(
         MISSING, "Offered loads, relative to the rate of a rack's uplinks.", above=0, at_most=2
     )
-    seeds: list[int] = setting(MISSING, "Seeds of permutations and flows.", at_least=1, at_most=2**31 - 1)
+    seeds: list[int] = seed_setting(MISSING, "Seeds of permutations and flows.")
     designs: dict[str, CellDesign] = setting(MISSING, "Designs to compare; the others are compared to the first one.")
     flow_sizes: FlowSizes = part(FlowSizes, "Distribution of the sizes of flows.")
     uplink_bps: int = setting(25_000_000_000, "Rate of an uplink.", at_least=1, at_most=10**13)
@@ -411,9 +411,7 @@ class DesignSettings(PointSettings):
     degree: int = setting(
         MISSING, "Number of uplinks of a node; k times n is a multiple of it.", at_least=1, at_most=LARGEST_DEGREE
     )
-    duty_cycle: float = setting(
-        0.99, "Share of a slot that carries data; figures without it are shown as well.", above=0, at_most=1
-    )
+    duty_cycle: float = positive_share(0.99, "Share of a slot that carries data; figures without it are shown as well.")
     nodes: list[int] = setting(
         MISSING, "Number n of nodes; k times n is a multiple of the degree.", at_least=2, at_most=1024
     )
@@ -428,9 +426,7 @@ class DesignSettings(PointSettings):
         "Designs to compare: vermilion; optimum, the best single-hop schedules of its period; oblivious, opera "
         "and expander, up to 64 nodes; mars; or the scheduler of a package.",
     )
-    seeds: list[int] = setting(
-        MISSING, "Seeds of random matrices and of circuits left over.", at_least=1, at_most=2**31 - 1
-    )
+    seeds: list[int] = seed_setting(MISSING, "Seeds of random matrices and of circuits left over.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a design that nobody offers."""

@@ -27,7 +27,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.core.errors import ForetailError
-from foretail.core.settings import setting
+from foretail.core.settings import setting, share_setting
 from foretail.models.scoring.figure_style import BLACK, MARKERS, panels, styled, with_legend
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown, axes
 from foretail.pipelines.runs.points import SoFar
@@ -88,9 +88,7 @@ class OnlineOptimumSettings(PointSettings):
     bursts_per_buffer: list[float] = setting(
         MISSING, "Longest bursts, in slots for each packet of the buffer.", above=0, at_most=8
     )
-    backgrounds: list[float] = setting(
-        MISSING, "Probabilities that an input without a burst sends a packet.", at_least=0, at_most=1
-    )
+    backgrounds: list[float] = share_setting(MISSING, "Probabilities that an input without a burst sends a packet.")
     whole_ports: list[int] = setting(
         MISSING, "Ports of the switches for bursts of a whole buffer, 2 packets per port.", at_least=2, at_most=16
     )

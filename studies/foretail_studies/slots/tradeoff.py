@@ -25,7 +25,7 @@ from foretail.configs.schema.scenario import FeatureArithmetic
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
-from foretail.core.settings import part, setting
+from foretail.core.settings import part, seed_setting, setting, share_setting
 from foretail.features.catalog import FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
@@ -434,11 +434,9 @@ class TradeoffSettings(PointSettings):
         MISSING, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=2**20
     )
     slots: int = setting(MISSING, "Number of slots with arrivals.", at_least=1, at_most=2**40)
-    seeds: list[int] = setting(
-        MISSING, "Seeds of arrivals and flips, none on which a model trained.", at_least=1, at_most=2**31 - 1
-    )
-    flip_probabilities: list[float] = setting(
-        MISSING, "Shares of predictions that are inverted; 0 and 1 have to be among them.", at_least=0, at_most=1
+    seeds: list[int] = seed_setting(MISSING, "Seeds of arrivals and flips, none on which a model trained.")
+    flip_probabilities: list[float] = share_setting(
+        MISSING, "Shares of predictions that are inverted; 0 and 1 have to be among them."
     )
     thresholds: list[float] = setting(
         MISSING, "Probabilities above which a model drops, beside its own threshold.", above=0, at_most=1 - 2**-53
