@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from foretail.core.digest import check_file
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.core.files import write_file
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import DEMAND_PREDICTOR_GROUP, Kinds
@@ -107,9 +107,7 @@ def save(predictor: DemandPredictor, path: Path) -> None:
 
 def load(path: Path) -> DemandPredictor:
     """Return the predictor of a file; ForetailError as :func:`from_json`, and when it cannot be read."""
-    try:
+    with readable(path, "give a predictor that foretail demand wrote"):
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise ForetailError(f"{path} cannot be read: give a predictor that foretail demand wrote") from None
     check_file(path, "train it again")
     return from_json(text, str(path))
