@@ -27,6 +27,8 @@ RAISE_CONGESTION = (
 
 Score = int | float | None
 Region = Literal["whole", "asked"]
+SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
+"""Scores in tables for people."""
 BoolArray = npt.NDArray[np.bool_]
 
 CHUNK_ROWS = 1 << 20
