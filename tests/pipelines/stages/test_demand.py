@@ -33,8 +33,8 @@ from foretail.pipelines.stages.schedule import ScheduleResult, schedule
 from foretail.sim_bridge.circuits.demand import JOBS, permutation, random_hose, repeated, ring
 from foretail.sim_bridge.circuits.schedules import IDLE, vermilion
 from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
-from foretail.sim_bridge.imports.synthetic import HEADER_BYTES, emulate, write_etalon_log
 from tests.composed import composed, options, stage_settings
+from tests.etalon_logs import HEADER_BYTES, emulate, write_etalon_log
 from tests.features.test_demand import TOPOLOGY, make_flows
 from tests.traces import make_arrivals, write_trace
 

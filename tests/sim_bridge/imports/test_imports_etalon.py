@@ -20,7 +20,11 @@ from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import LAYOUTS, Reading
 from foretail.sim_bridge.imports.etalon.survey import Survey
-from foretail.sim_bridge.imports.synthetic import (
+from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop_dataset
+from foretail.sim_bridge.open_loop.replay import replay_of
+from foretail_studies.circuits.circuit_use import circuit_use
+from tests.etalon_logs import (
     DAY_NS,
     EVENT_DTYPE,
     HEADER_BYTES,
@@ -28,10 +32,6 @@ from foretail.sim_bridge.imports.synthetic import (
     emulate,
     write_etalon_log,
 )
-from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
-from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop_dataset
-from foretail.sim_bridge.open_loop.replay import replay_of
-from foretail_studies.circuits.circuit_use import circuit_use
 from tests.examples import draws
 from tests.traces import RUN
 
