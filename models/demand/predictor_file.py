@@ -12,7 +12,6 @@ from pathlib import Path
 
 from foretail.core.digest import check_file
 from foretail.core.errors import ForetailError, readable
-from foretail.core.files import write_file
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import DEMAND_PREDICTOR_GROUP, Kinds
 from foretail.core.settings import limits_of
@@ -98,11 +97,6 @@ def from_json(text: str, source: str = "the demand predictor") -> DemandPredicto
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ForetailError(f"{source} is not a valid demand predictor ({reason}): train it again") from None
-
-
-def save(predictor: DemandPredictor, path: Path) -> None:
-    """Write the file of a trained predictor; ForetailError as :func:`to_json`, and when the file system refuses."""
-    write_file(path, to_json(predictor))
 
 
 def load(path: Path) -> DemandPredictor:

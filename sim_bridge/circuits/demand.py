@@ -60,16 +60,6 @@ def skewed_ring(nodes: int, degree: int, skew: float, seed: int = 1) -> DemandMa
     return _mixed(ring(nodes, degree), permutation(nodes, degree, seed), skew, degree)
 
 
-MATRICES: Mapping[str, Callable[[int, int], DemandMatrix]] = {
-    "ring": ring,
-    "all_to_all": all_to_all,
-    "chessboard": chessboard,
-    "permutation": permutation,
-    "random_hose": random_hose,
-}
-"""Matrices that need nothing but nodes and degree."""
-
-
 def _mixed(base: DemandMatrix, other: DemandMatrix, skew: float, degree: int) -> DemandMatrix:
     return DemandMatrix((1 - skew) * base.demand + skew * other.demand).scaled_to(degree)
 

@@ -21,7 +21,7 @@ from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import DemandMatrix, DemandSequence, carried_demand
 from foretail.features.rows.splits import SIDES
 from foretail.models.demand.averages import LastValue, Seasonal
-from foretail.models.demand.predictor_file import PREDICTORS, save
+from foretail.models.demand.predictor_file import PREDICTORS, to_json
 from foretail.models.demand.scores import choose_trust, score
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.demand import DemandResult, draw_schedule
@@ -385,7 +385,7 @@ def test_a_forecast_becomes_a_schedule_in_one_command(tmp_path: Path) -> None:
     assert not last.on_forecast
     assert last.planned.theta_single_hop < seasonal.planned.theta_single_hop
     trained = Seasonal().fit(read_demand_logs([tmp_path / "log.csv"], Steps()))
-    save(trained, tmp_path / "seasonal.json")
+    (tmp_path / "seasonal.json").write_text(to_json(trained), encoding="utf-8")
     again = made(str(tmp_path / "seasonal.json"))
     assert np.array_equal(again.planned.schedule.matchings, expected.matchings)
 
