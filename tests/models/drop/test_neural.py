@@ -137,9 +137,6 @@ def test_the_threshold_has_the_highest_f1_of_all(network: Network) -> None:
     for other in np.quantile(probability, np.linspace(0, 1, 200)):
         claimed = probability > other
         assert 2 * (claimed & THEIR_LABELS).sum() <= best * (claimed.sum() + THEIR_LABELS.sum()) + 1e-9
-    region = np.arange(len(UNSEEN)) % 2 == 0
-    half = choose_network_threshold(probability, THEIR_LABELS, region)
-    assert half.confusion.rows == region.sum()
     with pytest.raises(ForetailError, match="hold no drop"):
         choose_network_threshold(probability, np.zeros_like(THEIR_LABELS))
     everything = choose_network_threshold(np.full(3, 0.5), np.ones(3, np.bool_))
