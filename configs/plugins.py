@@ -161,4 +161,4 @@ def _defaults(point: Any) -> dict[str, Any]:
     except PluginError:
         return {}
     declared = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    return {field.name: field.default for field in declared if "constraint" in field.metadata}
+    return {field.name: field.default for field in declared if "at_least" in field.metadata}

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 import xxhash
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.core.json_text import parse_json
 
 DIGEST_FILE = "digest.json"
@@ -153,12 +153,8 @@ def _read_digest(folder: Path, again: str) -> Mapping[str, str] | None:
 
 
 def _check(path: Path, wanted: str, again: str) -> None:
-    try:
+    with readable(f"{path}, which {DIGEST_FILE} names,", f"bring it back, or {again}"):
         digest = _hash_of(path)
-    except OSError as error:
-        raise ForetailError(
-            f"{path}, which {DIGEST_FILE} names, cannot be read ({error.strerror}): bring it back, or {again}"
-        ) from None
     if digest != wanted:
         raise ForetailError(f"{path} is not as it was written, so it was altered or damaged: {again}")
 

@@ -106,6 +106,17 @@ def users_code(failure: Callable[[str], ForetailError]) -> Iterator[None]:
         raise failure("it closed the standard output")
 
 
+@contextmanager
+def readable(what: object, remedy: str) -> Iterator[None]:
+    """Raise ForetailError on `what`, a file, where the body cannot read it, or its bytes are no text."""
+    try:
+        yield
+    except OSError as error:
+        raise ForetailError(f"{what} cannot be read ({error.strerror or first_line(error)}): {remedy}") from None
+    except UnicodeDecodeError:
+        raise ForetailError(f"{what} cannot be read (it is no UTF-8 text): {remedy}") from None
+
+
 def install_command(extra: str) -> str:
     """Return the command that installs an extra, which no package index has: it works in a clone.
 

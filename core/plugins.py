@@ -14,7 +14,6 @@ import math
 import re
 import sys
 import sysconfig
-import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import xxhash
 
 from foretail.core.errors import ForetailError, type_and_first_line, users_code
+from foretail.core.settings import limits_of, require_given
 
 if TYPE_CHECKING:
     import numpy as np
@@ -147,30 +147,20 @@ class Kinds(Generic[Base]):
         digests = {f"plugin {name}": source_sha256(self.kind(name)) for name in names}
         return {name: source for name, source in digests.items() if source is not None}
 
-    def make(self, name: str, settings: Mapping[str, Any] | None = None) -> Base:
+    def make(self, name: str, settings: Mapping[str, Any] | None = None, prefix: str | None = None) -> Base:
         """Make the one of a name; fields that `settings` does not give keep their defaults.
+
+        `prefix` is what stands before their names in errors, the name and a dot unless it is given.
 
         ForetailError on an unknown name or field, and on a value of another type or out of range.
         """
-        from pydantic import ConfigDict, TypeAdapter, ValidationError  # a command that makes none does not wait for it
-
         kind: Any = self.kind(name)
-        values, given = {}, {} if settings is None else settings
+        given = {} if settings is None else settings
         if not isinstance(given, Mapping):
             raise ForetailError(f"the settings of {name} are {given!r}: write them as {{NAME: VALUE}}")
         with running(kind, "its settings"):
-            types = typing.get_type_hints(kind)
-            known = [field.name for field in fields(kind)]
-            for field, value in given.items():
-                if field not in known:
-                    raise ForetailError(f"{name} has no parameter {field}: it takes {', '.join(known) or 'none'}")
-                try:
-                    checked = TypeAdapter(types[field], config=ConfigDict(strict=True)).validate_python(value)
-                except ValidationError as error:
-                    reason = error.errors(include_url=False)[0]["msg"]
-                    raise ForetailError(f"{field} of {name} must not be {value!r}: {reason.lower()}") from None
-                values[field] = checked
-            made: Base = kind(**values)
+            require_given(given, limits_of(kind), name, f"{name}." if prefix is None else prefix)
+            made: Base = kind(**given)
         return made
 
 

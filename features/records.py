@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.features.catalog import COUNTERS, FEATURES
 
 if TYPE_CHECKING:
@@ -146,10 +146,8 @@ COUNTER_DTYPE = np.dtype(
 
 def count_records(path: Path, dtype: np.dtype[Any]) -> int:
     """Return how many records of `dtype` the file holds; raise :class:`ForetailError` if missing or truncated."""
-    try:
+    with readable(path, "run the simulation that writes it again"):
         size_bytes = path.stat().st_size
-    except OSError as error:
-        raise ForetailError(f"cannot read {path}: {error.strerror}; run the simulation that writes it again") from None
     count, rest = divmod(size_bytes, dtype.itemsize)
     if rest:
         raise ForetailError(

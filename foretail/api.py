@@ -7,6 +7,7 @@
 from foretail.configs.schema import scenario as scenarios
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.training import Objective
+from foretail.core.settings import setting
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.c.target import C
 from foretail.export.p4.target import P4
@@ -22,7 +23,7 @@ from foretail.models import zoo
 from foretail.models.demand.averages import LastValue, Seasonal
 from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.forest import ExtraTrees, RandomForest
-from foretail.models.drop.predictor import DropPredictor, TreePredictor, parameter
+from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_estimator
 from foretail.models.estimator import DropClassifier
@@ -100,7 +101,6 @@ __all__ = [
     "multi_hop",
     "open_runs",
     "packets_sent",
-    "parameter",
     "permutation",
     "read_captures",
     "read_rows",
@@ -112,6 +112,7 @@ __all__ = [
     "run_figures",
     "run_native",
     "scenarios",
+    "setting",
     "single_hop",
     "single_hop_guarantee",
     "skewed_ring",

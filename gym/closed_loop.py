@@ -16,6 +16,7 @@ from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.settings import require_within
 from foretail.features.catalog import COUNTER_BITS, COUNTERS, training_columns
 from foretail.features.records import FLOW_DTYPE
 from foretail.gym.decisions import (
@@ -26,7 +27,6 @@ from foretail.gym.decisions import (
     SwitchVectorEnv,
     checked_seed,
     next_seed,
-    require_count,
     space_of,
     whole_numbers,
 )
@@ -174,7 +174,7 @@ class _Networks:
     """Native runs of both environments, which stop wherever a policy asks, and what they cost so far."""
 
     def __init__(self, count: int, scenario: Scenario, features: Sequence[str]) -> None:
-        require_count(count)
+        require_within("num_envs", count, {"kind": int, "at_least": 1})
         names = training_columns(features, own_queues=True)
         self._scenario = scenario
         self._runs = ClosedLoopRuns(count, list(names))

@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.settings import require_within
 from foretail.features.catalog import feature
 
 ACCEPT, DROP = 0, 1
@@ -30,19 +31,10 @@ def space_of(names: Sequence[str]) -> Box:
     return Box(np.zeros_like(high), high, dtype=np.int32)
 
 
-def require_count(count: int) -> None:
-    """Raise ForetailError on what is no number of environments."""
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        raise ForetailError(f"num_envs must be a whole number of at least 1, not {count!r}")
-
-
 def checked_seed(seed: Any) -> int | None:
     """Return a seed as Gymnasium takes it, or None; ForetailError on what is no whole number of at least 0."""
-    if seed is None:
-        return None
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ForetailError(f"a seed must be a whole number of at least 0, not {seed!r}")
-    return int(seed)
+    require_within("seed", seed, {"kind": int | None, "at_least": 0})
+    return None if seed is None else int(seed)
 
 
 def whole_numbers(actions: Any) -> NDArray[Any] | None:
@@ -124,10 +116,7 @@ class SwitchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
     def __init__(
         self, num_envs: int, runs: Runs, copy: bool, autoreset: bool = True, max_episode_steps: int | None = None
     ) -> None:
-        if max_episode_steps is not None and (type(max_episode_steps) is not int or max_episode_steps < 1):
-            raise ForetailError(
-                f"max_episode_steps must be a whole number of at least 1, or None, not {max_episode_steps!r}"
-            )
+        require_within("max_episode_steps", max_episode_steps, {"kind": int | None, "at_least": 1})
         if not autoreset:
             self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.DISABLED}  # type: ignore[misc]
         self._autoreset = autoreset

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -13,8 +11,9 @@ from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.settings import require_settings, require_within
 from foretail.features.catalog import training_columns
-from foretail.gym.decisions import Observation, SwitchEnv, SwitchVectorEnv, require_count, space_of
+from foretail.gym.decisions import Observation, SwitchEnv, SwitchVectorEnv, space_of
 from foretail.gym.traffic import Generated, Traffic
 from foretail.sim_bridge._native import LiveRuns
 
@@ -42,12 +41,7 @@ class Reward:
 
     def __post_init__(self) -> None:
         """Raise ForetailError on what is not a finite number, and on another unit."""
-        for name in ("sent", "dropped", "decision"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-                raise ForetailError(f"the reward's {name} must be a finite number, not {value!r}")
-        if self.unit not in ("packets", "bytes"):
-            raise ForetailError(f"the reward's unit must be packets or bytes, not {self.unit!r}")
+        require_settings(self, "reward.")
 
 
 class _Switches:
@@ -61,7 +55,7 @@ class _Switches:
             raise ForetailError(f"reward must be a foretail.gym.Reward, not {reward!r}")
         if reward.unit == "bytes" and not self._traffic.has_bytes:
             raise ForetailError("packets of slotted traffic have no bytes: set the reward's unit to 'packets'")
-        require_count(count)
+        require_within("num_envs", count, {"kind": int, "at_least": 1})
         names = training_columns(features, own_queues=True)
         self._runs = LiveRuns("learned", count, list(names), in_bytes=reward.unit == "bytes")
         self._reward, self._labels = reward, labels

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.core.limits import MOST_PORTS, require_within
+from foretail.core.settings import MOST_PORTS, require_within
 from foretail.features.catalog import CELL_BYTES
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run
@@ -108,7 +108,7 @@ class Generated(Traffic):
         batches = list(self.workload.batches(self.ports, self.buffer, self.slots, seed))
         if not batches:
             raise ForetailError(f"the workload has no packet in {self.slots} slots with seed {seed}: set more slots")
-        return SlottedEpisode(_joined(batches), self.ports, self.buffer, self.cell_bytes, self.average_shift)
+        return SlottedEpisode(Slotted.joined(batches), self.ports, self.buffer, self.cell_bytes, self.average_shift)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class FromFile(Traffic):
     @cached_property
     def _episode(self) -> SlottedEpisode:
         batches = list(ArrivalFile(Path(self.path)).batches(self.ports, priorities=256))
-        return SlottedEpisode(_joined(batches), self.ports, self.buffer, self.cell_bytes, self.average_shift)
+        return SlottedEpisode(Slotted.joined(batches), self.ports, self.buffer, self.cell_bytes, self.average_shift)
 
     def episode(self, seed: int) -> SlottedEpisode:
         return self._episode
@@ -220,12 +220,3 @@ class FromDatasets(Traffic):
 
     def episode(self, seed: int) -> RecordedEpisode:
         return self.episodes[seed % len(self.episodes)]
-
-
-def _joined(batches: Sequence[Slotted]) -> Slotted:
-    first_rtt = [batch.first_rtt for batch in batches if batch.first_rtt is not None]
-    return Slotted(
-        np.concatenate([batch.slot for batch in batches]),
-        np.concatenate([batch.port for batch in batches]),
-        first_rtt=np.concatenate(first_rtt) if first_rtt else None,
-    )

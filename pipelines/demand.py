@@ -36,7 +36,7 @@ from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.features.rows.splits import SIDES, listed_sides
 from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
-from foretail.models.demand.predictor_file import PREDICTORS, kind_of, to_json
+from foretail.models.demand.predictor_file import KINDS, to_json
 from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
 from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled, with_legend
 from foretail.pipelines.comparison.statistics import (
@@ -300,19 +300,8 @@ def write_predictors(comparison: Comparison, run_dir: Path) -> Path:
 
 def untrained(name: str, settings: Mapping[str, Any]) -> DemandPredictor:
     """The predictor of these settings; raises ForetailError for one that it does not have, or out of its range."""
-    kind = kind_of(str(settings.get("name")))
-    if kind is None:
-        known = ", ".join(PREDICTORS)
-        raise ForetailError(f"demand_predictor.{name}.name = {settings.get('name')} is unknown: choose from {known}")
     given = {key: value for key, value in settings.items() if key != "name" and value is not None}
-    for key, value in given.items():
-        where, constraint = f"demand_predictor.{name}.{key}", kind.constraints().get(key)
-        if constraint is None:
-            takes = ", ".join(kind.constraints()) or "nothing"
-            raise ForetailError(f"{where} is given, but {settings['name']} takes {takes}: leave it out")
-        if not constraint.allows(value):
-            raise ForetailError(f"{where} = {value} is out of range: it must be {constraint.describe()}")
-    return kind(**given)
+    return KINDS.make(str(settings.get("name")), given, f"demand_predictor.{name}.")
 
 
 def compare(

@@ -25,7 +25,7 @@ import ninja
 
 from foretail.core.code import cpp_digest
 from foretail.core.digest import examine
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.core.files import holding_lock, staged_folder
 from foretail.sim_bridge.policies import header_and_type, is_guest, policy_name
 
@@ -165,10 +165,8 @@ class GuestPolicy:
     @cached_property
     def content(self) -> bytes:
         """The header; ForetailError when it cannot be read."""
-        try:
+        with readable(f"the policy {self.header}", "name a header"):
             return self.header.read_bytes()
-        except OSError as error:
-            raise ForetailError(f"the policy {self.header} cannot be read ({error.strerror}): name a header") from None
 
     @cached_property
     def sha256(self) -> str:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
-from numbers import Integral, Real
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Literal
 
 from foretail.core.errors import ForetailError
-from foretail.core.limits import require_within
+from foretail.core.settings import require_within, setting
 from foretail.sim_bridge.policies import (
     ASKING,
     MOST_QUEUES,
@@ -31,12 +30,9 @@ IN_INTERVALS = ("abm", "reverie", "sonic", "guarded")
 
 
 def parameter(heeding: Sequence[str], default: Any, meaning: str, **bounds: Any) -> Any:
-    """A dataclass field that policies heed; `bounds` are those of a setting (:func:`foretail.core.limits.within`)."""
+    """A setting (:func:`foretail.core.settings.setting`) that policies heed."""
     titles = ", ".join(POLICIES[name].title for name in heeding)
-    metadata = {"doc": f"{meaning} Read by {titles}.", "heeding": tuple(heeding), **bounds}
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return setting(default, f"{meaning} Read by {titles}.", heeding=tuple(heeding), **bounds)
 
 
 @dataclass
@@ -298,27 +294,19 @@ class SlotParameters(CommonParameters):
         at_least=1,
         at_most=2**40,
     )
-    queues: int | None = field(
-        default=None,
-        metadata={
-            "doc": "With arrivals, the number of queues of a port, into which the column priority sorts; null "
-            "means one for each alpha.",
-            "at_least": 1,
-            "at_most": MOST_QUEUES,
-        },
+    queues: int | None = setting(
+        None,
+        "With arrivals, the number of queues of a port, into which the column priority sorts; null means one for each "
+        "alpha.",
+        at_least=1,
+        at_most=MOST_QUEUES,
     )
-    scheduler: str = field(
-        default="round_robin",
-        metadata={"doc": "With arrivals, the queue that a port serves next.", "one_of": SCHEDULERS},
-    )
-    quanta: list[int] = field(
-        default_factory=list,
-        metadata={
-            "doc": "With arrivals and deficit_round_robin, the packets that each queue may send in its turn; "
-            "[] means one each.",
-            "at_least": 1,
-            "at_most": 2**30,
-        },
+    scheduler: str = setting("round_robin", "With arrivals, the queue that a port serves next.", one_of=SCHEDULERS)
+    quanta: list[int] = setting(
+        [],
+        "With arrivals and deficit_round_robin, the packets that each queue may send in its turn; [] means one each.",
+        at_least=1,
+        at_most=2**30,
     )
 
     @property
@@ -343,11 +331,6 @@ _WITH_SETTINGS = re.compile(
     rf"(?P<name>{'|'.join(sorted(POLICIES, key=len, reverse=True))})"
     rf"(?P<settings>(?:_(?:{'|'.join(sorted(NUMBERS, key=len, reverse=True))})_-?[0-9][0-9.e+-]*)+)"
 )
-
-
-def limits(setting: str) -> dict[str, Any]:
-    """The bounds of a setting in ns-3, by the names that :func:`foretail.core.limits.require_within` has for them."""
-    return {key: bound for key, bound in _SETTINGS[setting].metadata.items() if key not in ("doc", "heeding")}
 
 
 def heeded_settings(policy: str) -> list[str]:
@@ -466,11 +449,8 @@ def native_parameters(units: Units, given: Mapping[str, Any]) -> dict[str, list[
         numbers = list(value) if isinstance(value, (list, tuple)) and name in ("alpha", "rules") else [value]
         if name == "alpha" and not 1 <= len(numbers) <= _MOST_NATIVE_QUEUES:
             raise ForetailError(f"alpha must hold one number per queue of a port, 1 to {_MOST_NATIVE_QUEUES}")
+        kind = int if table[name].type == "int" else float
         for one in numbers:
-            if not isinstance(one, Integral if table[name].type == "int" else Real):
-                raise ForetailError(
-                    f"{name} = {one!r} is not a {'whole ' * (table[name].type == 'int')}number: give one"
-                )
-            require_within(name, one, table[name].metadata)
+            require_within(name, one, {**table[name].metadata, "kind": kind})
         values[without_unit(name)] = numbers if name in ("alpha", "rules") else value
     return values

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from foretail.core.errors import ForetailError, users_code
+from foretail.core.errors import ForetailError, readable, users_code
 from foretail.features.catalog import training_columns
 
 _NUMBER = itertools.count()
@@ -98,10 +98,8 @@ class PythonPolicy:
 
     @cached_property
     def _file_sha256(self) -> str:
-        try:
+        with readable(f"the policy {self.file}", "name a file"):
             return _sha256(self.file)
-        except OSError as error:
-            raise ForetailError(f"the policy {self.file} cannot be read ({error.strerror}): name a file") from None
 
     @cached_property
     def decide(self) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import FAILURES, PluginError
 from foretail.core.reading import telling
+from foretail.core.settings import limits_of, require_within
 from foretail.export.passes import lower
 from foretail.export.proof import Lowered
 from foretail.export.target import Files, Target, prove_files
@@ -40,7 +41,7 @@ from foretail.models.ensemble.rounding import framework_sum, rounding_bound
 from foretail.models.scoring.threshold_rules import ThresholdCounts, ThresholdRule
 from foretail.sim_bridge._native import Replay, SlottedRun
 from foretail.sim_bridge.arrivals.files import Slotted
-from foretail.sim_bridge.arrivals.workloads import Workload, joined
+from foretail.sim_bridge.arrivals.workloads import Workload
 from foretail.sim_bridge.builds import GuestPolicy, native_policy
 from foretail.sim_bridge.circuits.demand import all_to_all, permutation, random_hose, ring
 from foretail.sim_bridge.circuits.schedules import Scheduler
@@ -567,7 +568,7 @@ def check_workload(workload: Workload | Callable[[], Workload]) -> None:
             assert once is not None, f"a workload must send a packet in {_SLOTS} slots"
             assert again is not None, "the same seed must give the same packets"
             assert _same(once, again), "the same seed must give the same packets"
-            assert _same(once, joined(small)), "the packets must not depend on the size of the batches"
+            assert _same(once, Slotted.joined(small)), "the packets must not depend on the size of the batches"
             assert once.slot.dtype == np.int64, "slot must be int64"
             assert once.port.dtype == np.int32, "port must be int32"
             assert np.all(np.diff(once.slot) >= 0), "slots must never decrease"
@@ -583,7 +584,7 @@ def check_workload(workload: Workload | Callable[[], Workload]) -> None:
 
 def _packets(workload: Workload, ports: int, buffer: int, slots: int, seed: int) -> Slotted | None:
     batches = list(workload.batches(ports, buffer, slots, seed))
-    return joined(batches) if batches else None
+    return Slotted.joined(batches) if batches else None
 
 
 def _same(one: Slotted, other: Slotted) -> bool:
@@ -591,11 +592,13 @@ def _same(one: Slotted, other: Slotted) -> bool:
 
 
 def _check_parameters(fresh: P, fit: Callable[[P], object]) -> None:
-    """Raise AssertionError unless every parameter is declared, and `fit` refuses what its constraint does not allow."""
+    """Raise AssertionError unless every parameter is declared, and `fit` refuses what its range leaves out."""
     parameters = fresh.parameters()
-    assert set(parameters) == set(fresh.constraints()), "every constructor parameter must be declared"
-    for name, constraint in fresh.constraints().items():
-        assert constraint.allows(parameters[name]), f"the default of {name} breaks its own constraint"
+    limits = limits_of(type(fresh))
+    assert all("at_least" in limits[name] for name in parameters), "every constructor parameter must be declared"
+    for name in parameters:
+        with _holds(f"the default of {name} must be in its range"):
+            require_within(name, parameters[name], limits[name])
         broken = copy.deepcopy(fresh)
         setattr(broken, name, object())
         _refuses(partial(fit, broken), f"fit must refuse a malformed {name}")

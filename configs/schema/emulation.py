@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.network.racks import MOST_HOSTS
 from foretail.configs.schema.policies import TAKE_RULES, Policy, takes_alpha
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
+from foretail.core.settings import positive_share, setting
 
 IN_NS3 = {"reno": "newreno"}
 """Congestion controls that have another name in ns-3 than in Linux."""
@@ -41,11 +41,8 @@ class Emulation:
     tail_loss_probes: bool = setting(
         True, "Let Linux ask for losses at the end of a flow before a timeout does (RFC 8985), which ns-3 does not."
     )
-    lateness_share: float = setting(
-        0.1,
-        "Largest 99th percentile of lateness, as a share of the base round trip; a run above it is invalid.",
-        above=0,
-        at_most=1,
+    lateness_share: float = positive_share(
+        0.1, "Largest 99th percentile of lateness, as a share of the base round trip; a run above it is invalid."
     )
 
     def check(self, where: str) -> None:

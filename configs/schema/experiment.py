@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import SIZES, part, require_distinct, setting
 from foretail.configs.schema.networks import Network
-from foretail.configs.schema.stage import SimulatingStage, Stage
+from foretail.configs.schema.stage import SIZES, SimulatingStage, Stage
 from foretail.configs.schema.tracking import Launcher, Tracking
 from foretail.core.errors import ForetailError
+from foretail.core.settings import part, require_distinct, setting
 
 
 @dataclass

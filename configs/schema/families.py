@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 
 
 @dataclass

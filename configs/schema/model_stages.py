@@ -11,10 +11,9 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
 from foretail.configs.schema.policies import ASKING, Policy, require_known, require_one_policy, require_tunable
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stage import LearningStage, SimulatingStage, Stage
+from foretail.configs.schema.stage import SIZES, LearningStage, SimulatingStage, Stage
 from foretail.configs.schema.switch_config import SwitchConfig
 from foretail.configs.schema.targets import (
     EXPORT_TARGETS,
@@ -40,6 +39,7 @@ from foretail.configs.schema.training import (
 )
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import TARGET_GROUP, offered
+from foretail.core.settings import part, require_seeds, seed_setting, setting, share_setting
 from foretail.features.catalog import selection_cost, training_columns
 
 
@@ -78,7 +78,7 @@ class SelectConfig(LearningStage):
         "asked", "Validation rows that count: those where Credence asks, or all.", one_of=("asked", "whole")
     )
     budget: FeatureBudget = part(FeatureBudget, "Limits of the selection.")
-    margin: float = setting(0.005, "Average precision that a feature must add.", at_least=0, at_most=1)
+    margin: float = share_setting(0.005, "Average precision that a feature must add.")
     repeats: int = setting(
         5, "Number of shuffles of every feature that measure its importance.", at_least=1, at_most=10_000
     )
@@ -255,7 +255,7 @@ class PromoteConfig(SimulatingStage):
     cost_margin_percent: float = setting(
         2.0, "Closed loop: by how many percent J may exceed that of the model that holds the alias.", at_least=0
     )
-    seeds: list[int] = setting(MISSING, "Seeds of the held-out runs.", at_least=1, at_most=2**31 - 1)
+    seeds: list[int] = seed_setting(MISSING, "Seeds of the held-out runs.")
     jobs: int = setting(2, "Number of simulations at the same time.", at_least=1, at_most=1024)
     f1_margin: float = setting(
         0.02, "By how much F1 in the asked region may be less than that of the model that holds the alias.", at_least=0
@@ -314,7 +314,10 @@ class PromoteConfig(SimulatingStage):
             raise ForetailError(f"shift: there is no file {self.shift}")
 
     def _check_closed_loop(self) -> None:
-        families = experiment_of_size("families", self.families, self.size)
+        families = self.families.get(self.size)
+        if families is None:
+            sizes = ", ".join(self.families)
+            raise ForetailError(f"families has no size {self.size}: choose from {sizes}, or give families.{self.size}")
         if not families.held_out():
             raise ForetailError(
                 f"families.{self.size}.families has none with held_out=true, which judge the model: add one"

@@ -10,11 +10,11 @@ from typing import ClassVar
 from omegaconf import MISSING
 
 from foretail.configs.schema.emulation import Emulation, require_emulated, require_real_time
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.network.transport import LOSS_BASED, RDMA
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.sim_bridge.policies import SEE_INGRESS
 
 LARGEST_RC3_BYTES = 2**30

@@ -10,13 +10,6 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import (
-    SIZES,
-    part,
-    require_distinct,
-    require_seeds,
-    setting,
-)
 from foretail.configs.schema.network.racks import RackTraces
 from foretail.configs.schema.network.sources import (
     ArrivalsImport,
@@ -36,12 +29,20 @@ from foretail.configs.schema.policies import (
     require_policies,
 )
 from foretail.configs.schema.scenario import Rules, Scenario
-from foretail.configs.schema.stage import SimulatingStage, Stage
+from foretail.configs.schema.stage import SIZES, SimulatingStage, Stage
 from foretail.configs.schema.switch_config import OF_CONFIG, SwitchConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
-from foretail.core.limits import MOST_PORTS
+from foretail.core.settings import (
+    MOST_PORTS,
+    part,
+    require_distinct,
+    require_seeds,
+    seed_setting,
+    setting,
+    share_setting,
+)
 
 
 @dataclass
@@ -54,11 +55,8 @@ class CollectConfig(SwitchConfig, Stage):
 
     scenario: Scenario = part(Scenario, "Scenario that is simulated.")
     policy: dict[str, Policy] = setting(MISSING, "Policy of the simulated switches; exactly one.")
-    seeds: list[int] = setting(
-        [1],
-        "Seeds of the runs, one dataset each; imported logs get these numbers, by which a split names them.",
-        at_least=1,
-        at_most=2**31 - 1,
+    seeds: list[int] = seed_setting(
+        [1], "Seeds of the runs, one dataset each; imported logs get these numbers, by which a split names them."
     )
     jobs: int = setting(1, "Number of simulations or imports at the same time.", at_least=1, at_most=1024)
     source: str = setting(
@@ -152,7 +150,7 @@ class EvaluateConfig(SwitchConfig, Stage):
     network: Network = part(Network, "Network in which the policies run.")
     scenario: Scenario = part(Scenario, "Topology, transport and traffic.")
     policy: dict[str, Policy] = setting(MISSING, "Policies to compare, by their names in the table.")
-    seeds: list[int] = setting([101], "Traffic seeds; each runs under every policy.", at_least=1, at_most=2**31 - 1)
+    seeds: list[int] = seed_setting([101], "Traffic seeds; each runs under every policy.")
     model: str | None = setting(None, "Model, as in export, for policies that ask and have no library of their own.")
     baselines: list[str] | None = setting(
         None, "Policies to which paired differences are computed; null means lqd and credence, where they run."
@@ -237,9 +235,7 @@ class ReplayConfig(Stage):
     prediction_column: str = setting(
         "prediction", "With arrivals, the name of the column of predictions, where 1 means drop."
     )
-    flip_probability: float = setting(
-        0.0, "With predictions=flipped, the share that is inverted.", at_least=0, at_most=1
-    )
+    flip_probability: float = share_setting(0.0, "With predictions=flipped, the share that is inverted.")
     prediction_seed: int = setting(1, "With predictions=flipped, the seed of the flips.", at_least=0, at_most=2**63 - 1)
     own_queues: bool = setting(
         False,
@@ -372,7 +368,7 @@ class DemoConfig(SimulatingStage):
     labels: list[str] = setting(MISSING, "Overrides of foretail train for a predictor of the packets that LQD drops.")
     sent: list[str] = setting(MISSING, "Overrides of foretail train for a predictor that maximises the packets sent.")
     split: Split = part(Split, "Seeds of training, validation and test runs, of both networks.")
-    seeds: list[int] = setting(MISSING, "Held-out seeds of the comparisons.", at_least=1, at_most=2**31 - 1)
+    seeds: list[int] = seed_setting(MISSING, "Held-out seeds of the comparisons.")
     alphas: list[float] = setting(
         MISSING, "Alphas of Dynamic Thresholds; under TCP the best one on the training seeds is compared.", above=0
     )

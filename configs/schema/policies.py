@@ -9,10 +9,10 @@ from typing import Self
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import require_distinct, setting
 from foretail.configs.schema.network.queues import Queues, require_quanta
 from foretail.configs.schema.scenario import Rules, Scenario
 from foretail.core.errors import ForetailError
+from foretail.core.settings import require_distinct, setting
 from foretail.sim_bridge import policies, policy_settings
 
 POLICIES = policies.POLICIES
@@ -36,7 +36,7 @@ RULE_DEFAULTS = {"last_pressure": 255, "far": 255, "far_less": 0}
 """Defaults of a sharing rule: no limit for last packets, and none is far from the end of its message."""
 is_guest, policy_name = policies.is_guest, policies.policy_name
 name_with_settings, settings_in_name = policy_settings.name_with_settings, policy_settings.settings_in_name
-NUMBERS, limits, numbers_of = policy_settings.NUMBERS, policy_settings.limits, policy_settings.numbers_of
+NUMBERS, numbers_of = policy_settings.NUMBERS, policy_settings.numbers_of
 takes_alpha = policy_settings.takes_alpha
 
 

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import (
-    FASTEST_BPS,
-    LARGEST_BUFFER_BYTES,
-    LONGEST_NS,
-    PEERS,
-    part,
-    setting,
-)
-from foretail.configs.schema.network.messages import Collective, Elephants, FlowSizes
+from foretail.configs.schema.network.messages import PEERS, Collective, Elephants, FlowSizes
 from foretail.configs.schema.network.queues import Pfc, Queues
 from foretail.configs.schema.network.transport import Transport
 from foretail.core.errors import ForetailError
+from foretail.core.settings import (
+    LARGEST_BUFFER_BYTES,
+    part,
+    positive_share,
+    rate_setting,
+    setting,
+    share_setting,
+    time_setting,
+)
 from foretail.features.catalog import CELL_BYTES, LARGEST_CELL_BYTES
 from foretail.sim_bridge.policies import BY_TAGS, ORACLES, ORDERS, VICTIMS
 
@@ -42,11 +43,8 @@ class Balancing:
     subflows: int = setting(
         16, "Number of subflows of a flow, which its packets take in turn.", at_least=1, at_most=1024
     )
-    interval_ns: int = setting(
-        32_000,
-        "Time after which rss and sirona give the worst subflow another entropy.",
-        at_least=1_000,
-        at_most=LONGEST_NS,
+    interval_ns: int = time_setting(
+        32_000, "Time after which rss and sirona give the worst subflow another entropy.", at_least=1_000
     )
     jitter: float = setting(0.25, "Every interval is longer by a share drawn from 0 to this.", at_least=0, at_most=10)
     metric: str = setting(
@@ -55,12 +53,10 @@ class Balancing:
         "or the mean of those that were answered; without fed_back, one that was not answered comes first.",
         one_of=METRICS,
     )
-    ewma_weight: float = setting(0.9, "Weight of the newest round trip with metric=ewma.", above=0, at_most=1)
-    last_share: float = setting(
-        0.5, "Last part of an interval in which sirona looks at round trips.", above=0, at_most=1
-    )
-    mark_share: float = setting(
-        0.05, "Share of marks in a round trip above which flowbender takes another spine.", at_least=0, at_most=1
+    ewma_weight: float = positive_share(0.9, "Weight of the newest round trip with metric=ewma.")
+    last_share: float = positive_share(0.5, "Last part of an interval in which sirona looks at round trips.")
+    mark_share: float = share_setting(
+        0.05, "Share of marks in a round trip above which flowbender takes another spine."
     )
 
     @property
@@ -108,18 +104,14 @@ class Topology:
     leaves: int = setting(MISSING, "Number of leaf switches; 1 in a star.", at_least=1, at_most=1024)
     spines: int = setting(MISSING, "Number of spine switches; 0 in a star.", at_least=0, at_most=1024)
     servers_per_leaf: int = setting(MISSING, "Number of servers below each leaf.", at_least=1, at_most=1024)
-    server_link_bps: int = setting(
-        10_000_000_000, "Rate of every server link.", at_least=1_000_000, at_most=FASTEST_BPS
-    )
-    spine_link_bps: int = setting(
-        10_000_000_000, "Rate of every link between a leaf and a spine.", at_least=1_000_000, at_most=FASTEST_BPS
+    server_link_bps: int = rate_setting(10_000_000_000, "Rate of every server link.", at_least=1_000_000)
+    spine_link_bps: int = rate_setting(
+        10_000_000_000, "Rate of every link between a leaf and a spine.", at_least=1_000_000
     )
     slow_spines: int = setting(
         0, "Number of spines whose links are slow, in the native network.", at_least=0, at_most=1023
     )
-    slow_spine_link_bps: int = setting(
-        5_000_000_000, "Rate of every link of a slow spine.", at_least=1_000_000, at_most=FASTEST_BPS
-    )
+    slow_spine_link_bps: int = rate_setting(5_000_000_000, "Rate of every link of a slow spine.", at_least=1_000_000)
     erasure_probability: float = setting(
         0.0,
         "Probability with which a link loses a packet, in the native network; no switch counts it as a drop.",
@@ -217,9 +209,7 @@ class Incast:
         at_least=1,
         at_most=1e6,
     )
-    cluster_gap_ns: int = setting(
-        0, "Mean gap between two queries of a cluster, exponentially distributed.", at_least=0, at_most=LONGEST_NS
-    )
+    cluster_gap_ns: int = time_setting(0, "Mean gap between two queries of a cluster, exponentially distributed.")
     burst_fraction: float = setting(
         MISSING, "Bytes of all answers to a query, as a fraction of the leaf's buffer.", above=0, at_most=100
     )
@@ -232,12 +222,10 @@ class Incast:
         "Connections of the answers: one for each answer, or one for all answers of a server to another.",
         one_of=("new", "reused"),
     )
-    connect_ahead_ns: int = setting(
+    connect_ahead_ns: int = time_setting(
         1_500_000,
         "Time before their first use at which connections are set up; 0 puts the handshake into the flow "
         "completion time, where that of background flows always is.",
-        at_least=0,
-        at_most=LONGEST_NS,
     )
 
 
@@ -309,13 +297,9 @@ class Scenario:
     pfc: Pfc = part(Pfc, "Priority flow control.")
     rules: Rules = part(Rules, "Rules of LQD.")
     features: FeatureArithmetic = part(FeatureArithmetic, "Arithmetic of the features.")
-    traffic_ns: int = setting(MISSING, "Time during which flows start.", at_least=1, at_most=LONGEST_NS)
-    drain_ns: int = setting(
-        100_000_000, "Simulated time after the last start, in which flows can finish.", at_least=0, at_most=LONGEST_NS
-    )
-    occupancy_interval_ns: int = setting(
-        30_000, "Time between two samples of buffer occupancy.", at_least=1_000, at_most=LONGEST_NS
-    )
+    traffic_ns: int = time_setting(MISSING, "Time during which flows start.", at_least=1)
+    drain_ns: int = time_setting(100_000_000, "Simulated time after the last start, in which flows can finish.")
+    occupancy_interval_ns: int = time_setting(30_000, "Time between two samples of buffer occupancy.", at_least=1_000)
 
     @property
     def base_rtt_ns(self) -> int:

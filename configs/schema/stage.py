@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import STYLES, part, setting
 from foretail.configs.schema.networks import Network
 from foretail.configs.schema.policies import Policy, require_known, require_one_policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.switch_config import OF_CONFIG
 from foretail.configs.schema.training import Split
+from foretail.core.settings import part, setting
+
+SIZES = ("small", "medium", "full")
 
 
 @dataclass
@@ -20,7 +22,9 @@ class Figures:
     """How figures look."""
 
     style: str = setting(
-        "screen", "Place where figures are shown, which chooses the size of letters and lines.", one_of=STYLES
+        "screen",
+        "Place where figures are shown, which chooses the size of letters and lines.",
+        one_of=("screen", "paper", "slides"),
     )
     width_mm: float | None = setting(
         None,

@@ -16,7 +16,6 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from foretail.configs.plugins import register_plugins
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import (
     DeployConfig,
     DistillConfig,
@@ -32,11 +31,9 @@ from foretail.configs.schema.policies import POLICIES
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Launcher, Tracking
-from foretail.configs.schema.training import (
-    FeatureSelection,
-    Split,
-)
+from foretail.configs.schema.training import FeatureSelection, Split
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.features.catalog import FEATURE_GROUPS
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
-from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import seed_setting, setting
 
 VARIANT, WAY = "variant", "way"
 PERCENT, CHANGE, DIFFERENCE = "percent", "change", "difference"
@@ -53,7 +53,7 @@ class SweepSettings(JobSettings):
     ways: dict[str, list[str]] = setting(
         {}, "Overrides with which every variant runs, by the way's name; none where there is one way."
     )
-    seeds: list[int] = setting(MISSING, "Traffic seeds of every run.", at_least=1, at_most=2**31 - 1)
+    seeds: list[int] = seed_setting(MISSING, "Traffic seeds of every run.")
     metrics: dict[str, str] = setting(MISSING, "Titles of what is measured, by the metric's name.")
     compare: list[Comparison] = setting([], "Alternatives that are compared with each other.")
     claims: list[Claim] = setting([], "Changes that a source prints.")

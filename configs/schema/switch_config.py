@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretail.configs.schema.fields import part, setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import part, setting
 
 OF_CONFIG = ("config", "config_classes", "config_ports")
 """The names of these settings."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import part, setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import part, positive_share, setting
 from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT
 
 EXPORT_TARGETS = ("c", "p4", "onnx", "sonic")
@@ -180,11 +180,8 @@ class SonicTarget:
 class DemandTarget:
     """A demand predictor in integers."""
 
-    max_error_uplinks: float = setting(
-        1e-3,
-        "Largest distance of an entry from that of the predictor; it decides the number of fraction bits.",
-        above=0,
-        at_most=1,
+    max_error_uplinks: float = positive_share(
+        1e-3, "Largest distance of an entry from that of the predictor; it decides the number of fraction bits."
     )
     largest_uplinks: float = setting(
         64.0, "Largest value for which linear predictors keep that error; larger values count as this one.", above=0

@@ -6,8 +6,8 @@ import importlib.util
 import re
 from dataclasses import dataclass
 
-from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError, install_command
+from foretail.core.settings import setting
 
 SWEEP_RUN = "FORETAIL_SWEEP_RUN"
 """Environment variable with the MLflow run around the jobs of a sweep."""

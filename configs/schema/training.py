@@ -8,9 +8,9 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import LONGEST_NS, require_seeds, setting
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import THRESHOLD_RULE_GROUP, offered
+from foretail.core.settings import positive_share, require_seeds, seed_setting, setting, time_setting
 from foretail.sim_bridge.policies import ASKING, VICTIMS
 
 THRESHOLDS = ("f1", "recovered_loss")
@@ -62,27 +62,20 @@ class Split:
     """Which rows train, validate and test: whole runs, or stretches of time with a gap. Never random rows."""
 
     name: str = setting(MISSING, "Kind of split.", one_of=("by_run", "drawn", "by_time"))
-    train: list[int] = setting([], "By run: seeds of the runs to train on.", at_least=1, at_most=2**31 - 1)
-    validation: list[int] = setting(
-        [], "By run: seeds of the runs on which the operating point is chosen.", at_least=1, at_most=2**31 - 1
+    train: list[int] = seed_setting([], "By run: seeds of the runs to train on.")
+    validation: list[int] = seed_setting([], "By run: seeds of the runs on which the operating point is chosen.")
+    test: list[int] = seed_setting([], "By run: seeds of the runs on which the scores are computed.")
+    seeds: list[int] = seed_setting(
+        [], "By time: seeds of the runs to cut in three; drawn: seeds of the runs to draw from."
     )
-    test: list[int] = setting(
-        [], "By run: seeds of the runs on which the scores are computed.", at_least=1, at_most=2**31 - 1
+    validation_fraction: float = positive_share(
+        0.2, "Share that validates: of a run's time with by_time, of the runs with drawn."
     )
-    seeds: list[int] = setting(
-        [],
-        "By time: seeds of the runs to cut in three; drawn: seeds of the runs to draw from.",
-        at_least=1,
-        at_most=2**31 - 1,
-    )
-    validation_fraction: float = setting(
-        0.2, "Share that validates: of a run's time with by_time, of the runs with drawn.", above=0, at_most=1
-    )
-    test_fraction: float = setting(
-        0.2, "Share that tests: of a run's time with by_time, of the runs with drawn.", above=0, at_most=1
+    test_fraction: float = positive_share(
+        0.2, "Share that tests: of a run's time with by_time, of the runs with drawn."
     )
     seed: int = setting(1, "Drawn: seed of the draw.", at_least=0, at_most=2**32 - 1)
-    gap_ns: int = setting(1_000_000, "By time: time left out between two stretches.", at_least=1, at_most=LONGEST_NS)
+    gap_ns: int = time_setting(1_000_000, "By time: time left out between two stretches.", at_least=1)
 
     @property
     def roles(self) -> dict[str, list[int]]:
@@ -125,9 +118,7 @@ class Split:
 class Sampling:
     """Which training rows are read: every drop and all of the asked region, and a share of the others, weighted."""
 
-    others: float = setting(
-        1.0, "Share of the other rows that is drawn; a smaller share saves memory and time.", above=0, at_most=1
-    )
+    others: float = positive_share(1.0, "Share of the other rows that is drawn; a smaller share saves memory and time.")
     seed: int = setting(1, "Seed of the draw.", at_least=0, at_most=2**32 - 1)
 
 

@@ -15,7 +15,8 @@ import catboost
 import numpy as np
 import numpy.typing as npt
 
-from foretail.models.drop.predictor import TreePredictor, parameter
+from foretail.core.settings import setting
+from foretail.models.drop.predictor import TreePredictor
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.tree import Tree
 
@@ -32,11 +33,11 @@ class CatBoost(TreePredictor):
     seed : int
     """
 
-    trees: int = parameter(8, low=1, high=1000)
-    depth: int = parameter(3, low=1, high=10)
-    learning_rate: float = parameter(0.3, low=1e-6, high=1)
-    l2: float = parameter(1.0, low=0)
-    seed: int = parameter(1, low=0, high=2**31 - 1)
+    trees: int = setting(8, at_least=1, at_most=1000)
+    depth: int = setting(3, at_least=1, at_most=10)
+    learning_rate: float = setting(0.3, at_least=1e-6, at_most=1)
+    l2: float = setting(1.0, at_least=0)
+    seed: int = setting(1, at_least=0, at_most=2**31 - 1)
 
     packages: ClassVar[tuple[str, ...]] = ("catboost",)  # another version may train other trees
 

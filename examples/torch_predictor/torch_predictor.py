@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from foretail.core.settings import setting
 from foretail.models.drop.network import Network, NetworkPredictor, network_columns
 from foretail.models.drop.neural import layers_of
-from foretail.models.drop.predictor import parameter
 from foretail.models.ensemble.ensemble import FeatureInput
 
 
@@ -28,10 +28,10 @@ class TorchNetwork(NetworkPredictor):
     seed : int
     """
 
-    width: int = parameter(8, low=1, high=1024)
-    steps: int = parameter(200, low=1, high=100_000)
-    learning_rate: float = parameter(0.03, low=1e-6, high=1)
-    seed: int = parameter(1, low=0, high=2**31 - 1)
+    width: int = setting(8, at_least=1, at_most=1024)
+    steps: int = setting(200, at_least=1, at_most=100_000)
+    learning_rate: float = setting(0.03, at_least=1e-6, at_most=1)
+    seed: int = setting(1, at_least=0, at_most=2**31 - 1)
 
     packages: ClassVar[tuple[str, ...]] = ("torch",)  # another version may train another network
 

@@ -72,14 +72,14 @@ from dataclasses import dataclass
 
 import numpy.typing as npt
 
-from foretail.api import Ensemble, TreePredictor, parameter
+from foretail.api import Ensemble, TreePredictor, setting
 
 
 @dataclass(eq=False)
 class OneTree(TreePredictor):
     """A single decision tree."""
 
-    depth: int = parameter(1, low=1, high=12)
+    depth: int = setting(1, at_least=1, at_most=12)
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         self.tree_ = DecisionTreeClassifier(max_depth=self.depth, random_state=1).fit(x, y, weight)

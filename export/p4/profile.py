@@ -7,7 +7,7 @@ software switch BMv2 runs ``v1model``; Tofino's chips run ``tna``, the Tofino Na
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from foretail.core.errors import ForetailError
+from foretail.core.settings import limits_of, require_within
 from foretail.export.p4.rows import KINDS, Kind
 from foretail.features.catalog import VALUE_BITS
 
@@ -99,15 +100,11 @@ class Profile:
     def __post_init__(self) -> None:
         if self.arch not in ARCHITECTURES:
             raise ForetailError(f"there is no P4 architecture {self.arch!r}: choose {' or '.join(ARCHITECTURES)}")
-        for field, value in asdict(self).items():
-            if isinstance(value, float):
-                if not 0 <= value < float("inf"):
-                    raise ForetailError(f"{field} of the P4 profile {self.name} is {value}: set it to a number >= 0")
-            elif isinstance(value, int) and not isinstance(value, bool) and value < 1:
-                raise ForetailError(f"{field} of the P4 profile {self.name} is {value}: set it to at least 1")
-        for field in ("largest_integer_bits", "word_bits"):
-            if not 8 <= getattr(self, field) <= 64:
-                raise ForetailError(f"{field} of the P4 profile {self.name} is not between 8 and 64: change it")
+        for field, limits in limits_of(Profile).items():
+            bounds = {"at_least": 0 if limits["kind"] is float else 1}
+            if field in ("largest_integer_bits", "word_bits"):
+                bounds = {"at_least": 8, "at_most": 64}
+            require_within(f"{field} of the P4 profile {self.name}", getattr(self, field), {**limits, **bounds})
 
 
 def load_profile(profile: str) -> Profile:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from foretail.core.errors import ForetailError, install_command
+from foretail.core.settings import setting
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, finite_array, windows
-from foretail.models.drop.predictor import parameter
 
 
 @dataclass(eq=False)
@@ -26,11 +26,11 @@ class HistoryAttention(DemandPredictor):
     module_ : from float32[pairs, window + 1] to the logarithm of the weights
     """
 
-    window: int = parameter(4, low=1, high=1024)  #: matrices before each of two times that are compared
-    width: int = parameter(16, low=1, high=4096)  #: hidden units
-    steps: int = parameter(300, low=1, high=10**7)  #: training steps, each on one run
-    learning_rate: float = parameter(0.02, low=1e-6, high=1)  #: of Adam
-    seed: int = parameter(1, low=0, high=2**32 - 1)  #: same seed and runs, same network
+    window: int = setting(4, at_least=1, at_most=1024)  #: matrices before each of two times that are compared
+    width: int = setting(16, at_least=1, at_most=4096)  #: hidden units
+    steps: int = setting(300, at_least=1, at_most=10**7)  #: training steps, each on one run
+    learning_rate: float = setting(0.02, at_least=1e-6, at_most=1)  #: of Adam
+    seed: int = setting(1, at_least=0, at_most=2**32 - 1)  #: same seed and runs, same network
 
     def _fit(self, runs: list[FloatArray]) -> None:
         torch = _import_torch()

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from foretail.core.settings import setting
 from foretail.models.demand.predictor import DemandPredictor, FloatArray
-from foretail.models.drop.predictor import parameter
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class LastValue(DemandPredictor):
 class MovingAverage(DemandPredictor):
     """The next matrix is the mean of the last ones."""
 
-    window: int = parameter(8, low=1, high=10**6)  #: how many matrices
+    window: int = setting(8, at_least=1, at_most=10**6)  #: how many matrices
 
     def _fit(self, runs: list[FloatArray]) -> None: ...
 
@@ -60,8 +60,8 @@ class Seasonal(DemandPredictor):
 
     #: in steps; None: the shortest with a squared error on the training runs within a quarter of the least, for with
     #: noise its multiples are as good
-    period: int | None = parameter(None, kind=int, low=1, high=10**6)
-    longest: int = parameter(64, low=1, high=10**6)  #: the longest period that is tried for None
+    period: int | None = setting(None, at_least=1, at_most=10**6)
+    longest: int = setting(64, at_least=1, at_most=10**6)  #: the longest period that is tried for None
 
     def _fit(self, runs: list[FloatArray]) -> None:
         longest = min(self.longest, max(map(len, runs)) // 2)

@@ -18,33 +18,20 @@ from foretail.core.plugins import require_numbers, running
 from foretail.features.demand.matrix import DemandMatrix, DemandSequence
 from foretail.models.drop.predictor import Parameterised
 
-_SWEEPS = 100
 
+def into_hose(matrix: npt.NDArray[np.float64], degree: int) -> DemandMatrix:
+    """Return the matrix scaled so that no row and no column sums to more than `degree`; no entry is raised.
 
-def into_hose(matrix: npt.NDArray[np.float64], degree: int, *, fill: bool = False, absent: float = 0.0) -> DemandMatrix:
-    """Return the matrix scaled so that no row and no column sums to more than `degree`.
-
-    ForetailError on a matrix or numbers out of range.
+    ForetailError on a matrix or a degree out of range.
 
     Parameters
     ----------
     matrix : float64[n, n], as :class:`DemandMatrix` asks, in uplinks
     degree : uplinks of a node, at least 1
-    fill : bool
-        Also raise rows and columns towards `degree`, as far as 100 sweeps of Sinkhorn scaling get; otherwise no entry
-        is raised, and a matrix in the hose model stays as it is.
-    absent : what a pair without demand gets before the scaling, at least 0, in uplinks; 0 keeps it absent
     """
-    if degree < 1 or not 0 <= absent < np.inf:
-        raise ForetailError(
-            f"degree is {degree} and absent is {absent}: give at least 1 uplink and a finite absent >= 0"
-        )
-    checked = DemandMatrix(matrix)
-    demand = np.where(checked.demand > 0, checked.demand, absent * (1 - np.eye(checked.nodes)))
-    for _ in range(_SWEEPS if fill else 0):
-        for axis in (1, 0):
-            sums = demand.sum(axis=axis, keepdims=True)
-            demand = degree * (demand / np.where(sums > 0, sums, 1.0))
+    if degree < 1:
+        raise ForetailError(f"degree is {degree}: give at least 1 uplink")
+    demand = DemandMatrix(matrix).demand
     for axis in (1, 0):  # lowering columns raises no row again
         demand = demand / np.maximum(1.0, demand.sum(axis=axis, keepdims=True) / degree)
     return DemandMatrix(np.ascontiguousarray(demand))
@@ -84,20 +71,19 @@ class DemandPredictor(Parameterised, ABC):
         self.nodes_ = sequences[0].nodes
         return self
 
-    def predict(self, history: FloatArray, degree: int, *, fill: bool = False, absent: float = 0.0) -> DemandMatrix:
+    def predict(self, history: FloatArray, degree: int) -> DemandMatrix:
         """Return the next matrix, in the hose model.
 
-        ForetailError before `fit`, or on another history or numbers out of range.
+        ForetailError before `fit`, or on another history or a degree below 1.
 
         Parameters
         ----------
         history : float64[steps, n, n]
             At least one matrix, oldest first, of the nodes of the training; more than a predictor looks at are fine,
             and so are fewer.
-        degree, fill, absent :
-            As :func:`foretail.models.demand.hose.into_hose`.
+        degree : uplinks of a node
         """
-        return into_hose(self.unprojected(history), degree, fill=fill, absent=absent)
+        return into_hose(self.unprojected(history), degree)
 
     def unprojected(self, history: FloatArray) -> FloatArray:
         """Return the next matrix before its projection into the hose model: float64[n, n] >= 0, diagonal 0.

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from foretail.core.digest import check_file
-from foretail.core.errors import ForetailError
-from foretail.core.files import write_file
+from foretail.core.errors import ForetailError, readable
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import DEMAND_PREDICTOR_GROUP, Kinds
+from foretail.core.settings import limits_of
 from foretail.features.demand.matrix import MAX_NODES
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
@@ -35,14 +35,11 @@ PREDICTORS: Mapping[str, type[DemandPredictor]] = {
 """By the name that they have in settings and files."""
 
 
-_KINDS = Kinds(DEMAND_PREDICTOR_GROUP, DemandPredictor, "demand predictor", PREDICTORS)  # type: ignore[type-abstract]
-name_of = _KINDS.name
+KINDS = Kinds(DEMAND_PREDICTOR_GROUP, DemandPredictor, "demand predictor", PREDICTORS)  # type: ignore[type-abstract]
+"""Foretail's own demand predictors, and those that installed packages offer."""
+
+name_of = KINDS.name
 """Function from a predictor to the name of its kind; ForetailError for one that has none."""
-
-
-def kind_of(name: str) -> type[DemandPredictor] | None:
-    """Return the class of a name: one of `PREDICTORS`, or what an installed package offers; None when there is none."""
-    return _KINDS.kind(name) if name in _KINDS.names() else None
 
 
 def to_json(predictor: DemandPredictor) -> str:
@@ -82,11 +79,11 @@ def from_json(text: str, source: str = "the demand predictor") -> DemandPredicto
         known = {"schema", "version", "name", "parameters", "nodes", "learned"}
         if set(document) != known:
             raise ValueError(f"it has other keys, by {', '.join(sorted(set(document) ^ known))[:80]}")
-        kind = kind_of(document["name"]) if isinstance(document["name"], str) else None
-        if kind is None:
+        if document["name"] not in KINDS.names():
             raise ValueError(f"no predictor is called {str(document['name'])[:40]!r}")
+        kind = KINDS.kind(document["name"])
         parameters, nodes = document["parameters"], document["nodes"]
-        if set(parameters) != set(kind.constraints()):
+        if set(parameters) != set(limits_of(kind)):
             raise ValueError("it has other parameters")
         if type(nodes) is not int or not 2 <= nodes <= MAX_NODES:
             raise ValueError(f"nodes is {str(nodes)[:40]}")
@@ -102,16 +99,9 @@ def from_json(text: str, source: str = "the demand predictor") -> DemandPredicto
         raise ForetailError(f"{source} is not a valid demand predictor ({reason}): train it again") from None
 
 
-def save(predictor: DemandPredictor, path: Path) -> None:
-    """Write the file of a trained predictor; ForetailError as :func:`to_json`, and when the file system refuses."""
-    write_file(path, to_json(predictor))
-
-
 def load(path: Path) -> DemandPredictor:
     """Return the predictor of a file; ForetailError as :func:`from_json`, and when it cannot be read."""
-    try:
+    with readable(path, "give a predictor that foretail demand wrote"):
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise ForetailError(f"{path} cannot be read: give a predictor that foretail demand wrote") from None
     check_file(path, "train it again")
     return from_json(text, str(path))

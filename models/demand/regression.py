@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from foretail.core.settings import setting
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, finite_array, windows
-from foretail.models.drop.predictor import parameter
 from foretail.models.ensemble.ensemble import FLOAT32_BITS, MAX_TREES, Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import regressor_from_xgboost
 
@@ -30,11 +30,11 @@ class LinearEntries(DemandPredictor):
         Of the last values of each pair, oldest first, and then the intercept; equal rows when shared.
     """
 
-    window: int = parameter(8, low=1, high=1024)  #: last values that count
+    window: int = setting(8, at_least=1, at_most=1024)  #: last values that count
     #: on the squared weights, relative to the mean square of the training demand
-    penalty: float = parameter(1e-4, low=1e-12, high=1e6)
+    penalty: float = setting(1e-4, at_least=1e-12, at_most=1e6)
     #: one function for all pairs, which holds wherever a job is placed, or one for each pair
-    shared: bool = parameter(False)
+    shared: bool = setting(False)
 
     def _fit(self, runs: list[FloatArray]) -> None:
         nodes = runs[0].shape[1]
@@ -85,11 +85,11 @@ class BoostedEntries(DemandPredictor):
     ensemble_ : the demand of a pair, in uplinks
     """
 
-    window: int = parameter(8, low=1, high=1024)  #: last values that count
-    trees: int = parameter(100, low=1, high=MAX_TREES)
-    depth: int = parameter(4, low=1, high=32)
-    learning_rate: float = parameter(0.3, low=1e-6, high=1)
-    seed: int = parameter(1, low=0, high=2**31 - 1)  #: same seed and runs, same trees
+    window: int = setting(8, at_least=1, at_most=1024)  #: last values that count
+    trees: int = setting(100, at_least=1, at_most=MAX_TREES)
+    depth: int = setting(4, at_least=1, at_most=32)
+    learning_rate: float = setting(0.3, at_least=1e-6, at_most=1)
+    seed: int = setting(1, at_least=0, at_most=2**31 - 1)  #: same seed and runs, same trees
 
     def _fit(self, runs: list[FloatArray]) -> None:
         import xgboost
@@ -166,10 +166,10 @@ class LowRank(DemandPredictor):
     weight_ : float64[window * rank + 1, rank], of the last weights, oldest step first, and the intercept
     """
 
-    rank: int = parameter(8, low=1, high=4096)  #: patterns; fewer where the training runs do not have as many
-    window: int = parameter(4, low=1, high=1024)  #: last steps that count
+    rank: int = setting(8, at_least=1, at_most=4096)  #: patterns; fewer where the training runs do not have as many
+    window: int = setting(4, at_least=1, at_most=1024)  #: last steps that count
     #: on the squared weights of the recurrence, relative to the mean square of the patterns' weights
-    penalty: float = parameter(1e-4, low=1e-12, high=1e6)
+    penalty: float = setting(1e-4, at_least=1e-12, at_most=1e6)
 
     def _fit(self, runs: list[FloatArray]) -> None:
         flat = [run.reshape(len(run), -1) for run in runs]

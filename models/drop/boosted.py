@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.features.rows.labelled_rows import Rows
-from foretail.models.drop.predictor import DEVICES, TreePredictor, checked_rows, parameter
+from foretail.models.drop.predictor import TreePredictor, checked_rows
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_xgboost
 
@@ -50,25 +51,25 @@ class BoostedTrees(TreePredictor):
         return "cuda" if _finds_gpu(xgboost) else "cpu"
 
     #: trees one after the other, each on what the others leave; or all at once, each on its own draw of rows
-    mode: Literal["boosted", "forest"] = parameter("boosted", choices=("boosted", "forest"))
-    trees: int = parameter(4, low=1, high=4096)  #: number of trees, in either mode
+    mode: Literal["boosted", "forest"] = setting("boosted")
+    trees: int = setting(4, at_least=1, at_most=4096)  #: number of trees, in either mode
     #: largest depth of a tree: the number of comparisons a packet costs per tree
-    depth: int = parameter(4, low=1, high=32)
-    learning_rate: float = parameter(0.3, low=1e-6, high=1)  #: what of a tree counts; 1 for a forest
-    min_child_weight: float = parameter(1.0, low=0)  #: fewest p (1 - p), summed over the weighted rows of a leaf
-    l2: float = parameter(1.0, low=0)  #: penalty on the squares of leaf values
+    depth: int = setting(4, at_least=1, at_most=32)
+    learning_rate: float = setting(0.3, at_least=1e-6, at_most=1)  #: what of a tree counts; 1 for a forest
+    min_child_weight: float = setting(1.0, at_least=0)  #: fewest p (1 - p), summed over the weighted rows of a leaf
+    l2: float = setting(1.0, at_least=0)  #: penalty on the squares of leaf values
     #: share of the rows that a tree sees; a forest needs less than 1, or its trees are alike
-    subsample: float = parameter(1.0, low=1e-6, high=1)
-    feature_share: float = parameter(1.0, low=1e-6, high=1)  #: share of the features that are tried at each split
+    subsample: float = setting(1.0, at_least=1e-6, at_most=1)
+    feature_share: float = setting(1.0, at_least=1e-6, at_most=1)  #: share of the features that are tried at each split
     #: values of a feature among which cuts are sought, its weighted quantiles. XGBoost's own 256 are too few: drops lie
     #: in the uppermost thousandths of an occupancy, which one bin would hold.
-    bins: int = parameter(4096, low=2, high=2**16)
-    seed: int = parameter(1, low=0, high=2**31 - 1)  #: same seed, rows, jobs and device, same trees
-    jobs: int = parameter(1, low=1)  #: threads that train; sums of gradients depend on it, in their last bits
+    bins: int = setting(4096, at_least=2, at_most=2**16)
+    seed: int = setting(1, at_least=0, at_most=2**31 - 1)  #: same seed, rows, jobs and device, same trees
+    jobs: int = setting(1, at_least=1)  #: threads that train; sums of gradients depend on it, in their last bits
     #: of more rows `fit_batches` keeps the bins in temporary files while it trains on a CPU
-    rows_in_memory: int = parameter(100_000_000, low=1)
+    rows_in_memory: int = setting(100_000_000, at_least=1)
     #: where it trains; predictions are made on the CPU
-    device: Literal["cpu", "cuda"] = parameter("cpu", choices=DEVICES)
+    device: Literal["cpu", "cuda"] = setting("cpu")
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         self._boost(lambda matrix: matrix(x, label=y, weight=weight))

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.models.drop.predictor import TreePredictor, parameter
+from foretail.core.settings import setting
+from foretail.models.drop.predictor import TreePredictor
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn
 
@@ -21,13 +22,13 @@ class _Forest(TreePredictor):
 
     classifier: ClassVar[str]
     threads_change_the_model = False
-    trees: int = parameter(4, low=1, high=4096)
-    depth: int = parameter(4, low=1, high=32)
-    min_leaf_rows: int = parameter(1, low=1)
-    features_per_split: int | None = parameter(None, kind=int, low=1)
-    bootstrap: bool = parameter(True)
-    seed: int = parameter(1, low=0, high=2**32 - 1)
-    jobs: int = parameter(1, low=1)
+    trees: int = setting(4, at_least=1, at_most=4096)
+    depth: int = setting(4, at_least=1, at_most=32)
+    min_leaf_rows: int = setting(1, at_least=1)
+    features_per_split: int | None = setting(None, at_least=1)
+    bootstrap: bool = setting(True)
+    seed: int = setting(1, at_least=0, at_most=2**32 - 1)
+    jobs: int = setting(1, at_least=1)
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         from sklearn import ensemble
@@ -101,4 +102,4 @@ class ExtraTrees(_Forest):
 
     classifier = "ExtraTreesClassifier"
 
-    bootstrap: bool = parameter(False)
+    bootstrap: bool = setting(False)

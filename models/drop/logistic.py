@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.models.drop.network import Layer, Network, NetworkPredictor, network_columns
-from foretail.models.drop.predictor import parameter
 from foretail.models.ensemble.ensemble import FeatureInput
 
 
@@ -30,8 +30,8 @@ class LogisticRegression(NetworkPredictor):
 
     threads_change_the_model = False
     packages = ("onnxruntime",)
-    l2: float = parameter(1.0, low=1e-9)  #: penalty on the squares of the coefficients, in weighted rows
-    iterations: int = parameter(1000, low=1)  #: most iterations of its solver
+    l2: float = setting(1.0, at_least=1e-9)  #: penalty on the squares of the coefficients, in weighted rows
+    iterations: int = setting(1000, at_least=1)  #: most iterations of its solver
 
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         from sklearn.exceptions import ConvergenceWarning

@@ -21,7 +21,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from foretail.core.digest import check_file
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.core.files import write_file
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import is_foreign, require, running
@@ -103,12 +103,8 @@ class Network(Summarised):
     @classmethod
     def load(cls, path: Path) -> Network:
         """Read the file at `path`; ForetailError as :meth:`from_bytes`, and when it cannot be read."""
-        try:
+        with readable(path, "pass the model.onnx that foretail train predictor=mlp wrote"):
             content = path.read_bytes()
-        except OSError:
-            raise ForetailError(
-                f"{path} cannot be read: pass the model.onnx that foretail train predictor=mlp wrote"
-            ) from None
         check_file(path, "train it again")
         return cls.from_bytes(content, str(path))
 

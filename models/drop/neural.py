@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError, install_command, users_code
+from foretail.core.settings import setting
 from foretail.models.drop.network import Layer, Network, NetworkPredictor, network_columns
-from foretail.models.drop.predictor import DEVICES, parameter
 from foretail.models.ensemble.ensemble import FeatureInput
 
 try:
@@ -39,11 +39,11 @@ class _Dense(NetworkPredictor):
     """
 
     packages = ("torch", "onnxruntime")
-    batch_rows: int = parameter(1024, low=2, high=2**20)
-    learning_rate: float = parameter(0.01, low=1e-6, high=1)
-    seed: int = parameter(1, low=0, high=2**32 - 1)
-    jobs: int = parameter(1, low=1)
-    device: Literal["cpu", "cuda"] = parameter("cpu", choices=DEVICES)
+    batch_rows: int = setting(1024, "Rows of a batch, half of them drops.", at_least=2, at_most=2**20)
+    learning_rate: float = setting(0.01, "Learning rate of Adam at the start.", at_least=1e-6, at_most=1)
+    seed: int = setting(1, "Same seed, rows, jobs and device, same network.", at_least=0, at_most=2**32 - 1)
+    jobs: int = setting(1, "Threads that train.", at_least=1)
+    device: Literal["cpu", "cuda"] = setting("cpu", "Where it trains; predictions are made on the CPU.")
 
     @classmethod
     def device_here(cls) -> str:
@@ -103,16 +103,7 @@ class _Dense(NetworkPredictor):
 class MultilayerPerceptron(_Dense):
     """A multilayer perceptron on the features of the arrival; training takes as many steps whatever the rows.
 
-    Parameters
-    ----------
-    layers : hidden layers
-    width : units of each
-    steps : batches to learn from
-    batch_rows : rows of a batch, half of them drops
-    learning_rate : of Adam at the start; it falls to 0 along a half cosine
-    seed : same seed, rows, jobs and device, same network
-    jobs : threads that train
-    device : {'cpu', 'cuda'}, where it trains; predictions are made on the CPU
+    The learning rate falls to 0 along a half cosine.
 
     Attributes
     ----------
@@ -120,9 +111,9 @@ class MultilayerPerceptron(_Dense):
     module_ : from the standardised columns to the logit
     """
 
-    layers: int = parameter(2, low=1, high=16)
-    width: int = parameter(64, low=1, high=4096)
-    steps: int = parameter(4000, low=1, high=10**7)
+    layers: int = setting(2, "Hidden layers.", at_least=1, at_most=16)
+    width: int = setting(64, "Units of a hidden layer.", at_least=1, at_most=4096)
+    steps: int = setting(4000, "Batches to learn from.", at_least=1, at_most=10**7)
 
     def _fit(self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         batches = self._start(x, y, weight, arrivals=1)
@@ -148,19 +139,6 @@ class SequenceNetwork(_Dense):
     Training stops by the mean training loss of a round of batches, never by validation: after `patience` rounds
     without a better one the learning rate is halved, the fifth time training ends.
 
-    Parameters
-    ----------
-    arrivals : arrivals in a row of x, a power of two that divides the number of columns
-    width : units of a layer
-    rounds : most rounds
-    round_steps : batches of a round
-    patience : rounds without a better loss before the learning rate is halved
-    batch_rows : rows of a batch, half of them drops
-    learning_rate : of Adam at the start
-    seed : same seed, rows, jobs and device, same network
-    jobs : threads that train
-    device : {'cpu', 'cuda'}, where it trains; predictions are made on the CPU
-
     Attributes
     ----------
     mean_, deviation_ : float32 [2 features of an arrival], of x and of log(1 + x) on the training rows
@@ -168,13 +146,14 @@ class SequenceNetwork(_Dense):
     losses_ : mean training loss of each round
     """
 
-    arrivals: int = parameter(16, low=1, high=4096)
-    width: int = parameter(48, low=1, high=4096)
-    rounds: int = parameter(60, low=1, high=10**6)
-    round_steps: int = parameter(100, low=1, high=10**6)
-    patience: int = parameter(2, low=1)
-    batch_rows: int = parameter(512, low=2, high=2**20)
-    learning_rate: float = parameter(0.003, low=1e-6, high=1)
+    #: in a row of x; it divides the number of columns
+    arrivals: int = setting(16, "Arrivals that are seen, a power of two.", at_least=1, at_most=4096)
+    width: int = setting(48, "Units of a layer.", at_least=1, at_most=4096)
+    rounds: int = setting(60, "Most rounds.", at_least=1, at_most=10**6)
+    round_steps: int = setting(100, "Batches of a round.", at_least=1, at_most=10**6)
+    patience: int = setting(2, "Rounds without a better loss before the learning rate is halved.", at_least=1)
+    batch_rows: int = setting(512, "Rows of a batch, half of them drops.", at_least=2, at_most=2**20)
+    learning_rate: float = setting(0.003, "Learning rate of Adam at the start.", at_least=1e-6, at_most=1)
 
     def _fit(self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         if self.arrivals & (self.arrivals - 1) or x.shape[1] % self.arrivals:

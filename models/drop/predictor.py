@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import named, require, require_numbers, running
+from foretail.core.settings import require_settings
 from foretail.features.rows.labelled_rows import Rows, joined
 from foretail.models.ensemble.agreement import with_zeros
 from foretail.models.ensemble.cells import Cells
@@ -27,67 +28,13 @@ COMPARED = 500
 FLOAT32_ROUNDING = 1e-3
 """Largest rounding error of a probability in a framework that adds up many leaves."""
 
-DEVICES = ("cpu", "cuda")
-"""Devices on which a predictor with a parameter `device` can train."""
-
 MACHINE_PARAMETERS = frozenset({"device", "jobs", "rows_in_memory"})
 """Parameters that tell where, with how many threads and in how much memory to train, which no search varies."""
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """Range of a constructor parameter: a value of `kind` in [`low`, `high`], one of `choices`, or None."""
-
-    kind: type  #: int, float (an int will do) or bool; str goes with `choices`
-    low: float | None = None  #: inclusive bound of a number
-    high: float | None = None  #: the same
-    choices: tuple[str, ...] = ()  #: allowed strings
-    optional: bool = False  #: whether None is allowed
-
-    def describe(self) -> str:
-        """Return the allowed values in words."""
-        if self.kind is str:
-            allowed = "one of " + ", ".join(self.choices)
-        elif self.kind is bool:
-            allowed = "true or false"
-        else:
-            limits = ((">=", self.low), ("<=", self.high))
-            bounds = [f"{sign} {limit:.12g}" for sign, limit in limits if limit is not None]
-            allowed = " ".join(["an integer" if self.kind is int else "a number", " and ".join(bounds)]).strip()
-        return allowed + (" or null" if self.optional else "")
-
-    def allows(self, value: object) -> bool:
-        """Return whether `value` is allowed."""
-        if value is None:
-            return self.optional
-        if self.kind in (str, bool):
-            return isinstance(value, self.kind) and (self.kind is bool or value in self.choices)
-        if isinstance(value, bool) or not isinstance(value, (int, float) if self.kind is float else int):
-            return False
-        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
-
-
-def parameter(
-    default: Any,
-    *,
-    kind: type | None = None,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """Return the dataclass field of a parameter, constrained as :class:`Parameter`; None is allowed if `default` is."""
-    constraint = Parameter(kind or type(default), low, high, choices, optional=default is None)
-    return field(default=default, metadata={"constraint": constraint})
-
-
 @dataclass(eq=False)
 class Parameterised:
-    """Something with declared parameters: a dataclass whose fields are each a :func:`parameter`."""
-
-    @classmethod
-    def constraints(cls) -> dict[str, Parameter]:
-        """Return what each parameter may be."""
-        return {item.name: item.metadata["constraint"] for item in fields(cls) if "constraint" in item.metadata}
+    """Something with declared parameters: a dataclass whose fields are each a setting."""
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters by name."""
@@ -107,11 +54,8 @@ class Parameterised:
         return self
 
     def check_parameters(self) -> None:
-        """Raise ForetailError on a parameter outside its constraint."""
-        for name, constraint in self.constraints().items():
-            value = getattr(self, name)
-            if not constraint.allows(value):
-                raise ForetailError(f"predictor.{name} is {value!r}: set it to {constraint.describe()}")
+        """Raise ForetailError on a parameter out of its range."""
+        require_settings(self, "predictor.")
 
 
 @dataclass(eq=False)
@@ -157,7 +101,7 @@ class DropPredictor(Parameterised, ABC):
     def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Self:
         """Learn from labelled arrivals.
 
-        ForetailError on a parameter outside its constraint, malformed rows or weights, or labels of one class only.
+        ForetailError on a parameter out of its range, malformed rows or weights, or labels of one class only.
 
         Parameters
         ----------

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.core.files import write_file
 from foretail.core.json_text import parse_json
 from foretail.core.summary import Summarised
@@ -324,10 +324,8 @@ class Ensemble(Summarised):
     @classmethod
     def load(cls, path: Path) -> Ensemble:
         """Read the ensemble at `path`; raise ForetailError when it is missing or not a valid version 1 file."""
-        try:
+        with readable(path, "pass the ensemble.json that training wrote"):
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            raise ForetailError(f"{path} cannot be read: pass the ensemble.json that training wrote") from None
         return cls.from_json(text, source=str(path))
 
 

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.digest import check_file
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.core.impostors import COMPRESSED, refuse_pointer
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import FAILURES
@@ -134,10 +134,8 @@ def load_model_file(
     rows : int64[rows, features], rows of data on which the decisions of an estimator in the file are compared with ours
     """
     path = Path(path)
-    try:
+    with readable(path, "give the file of a trained model"):
         content = path.read_bytes()
-    except OSError as error:
-        raise ForetailError(f"{path} cannot be read ({error.strerror}): give the file of a trained model") from None
     check_file(path, "train the model again")
     kind = format_of(content, str(path))
     if kind is Format.ENSEMBLE:

@@ -58,7 +58,7 @@ def asking_policy(model: object) -> str:
     return str(policy)
 
 
-def decides_in_replay(inputs: Sequence[FeatureInput], name: str = "the model") -> bool:
+def decides_in_replay(inputs: Sequence[FeatureInput]) -> bool:
     """Return whether a predictor with these inputs can decide in a replay.
 
     False means that its answers to recorded rows are those that it gives in a switch, because no answer changes them:
@@ -69,8 +69,8 @@ def decides_in_replay(inputs: Sequence[FeatureInput], name: str = "the model") -
     changed = [item.name for item in inputs if item.name in REAL_FEATURES]
     if unknown and changed:
         raise NobodyDecides(
-            f"{name} reads {changed[0]}, which its own answers change, and {unknown[0]}, which no replay computes, so "
-            f"that nobody can say what it sends: leave one of the two out, or evaluate it in a network"
+            f"the model reads {changed[0]}, which its own answers change, and {unknown[0]}, which no replay computes, "
+            f"so that nobody can say what it sends: leave one of the two out, or evaluate it in a network"
         )
     return not unknown
 

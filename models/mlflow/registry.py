@@ -306,7 +306,7 @@ class _Maker:
 
     run_id: str
     teacher: str | None  #: hash of the network that the model imitates
-    datasets: Sequence[tuple[str, str, str]]  #: name, context and source in JSON of each that it was given
+    datasets: Sequence[tuple[str, ...]]  #: name, context and source in JSON of each that it was given
 
 
 _RUNS_WITH_TAG = """

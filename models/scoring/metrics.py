@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,8 @@ RAISE_CONGESTION = (
 """Advice that makes a trace hold drops, wherever there are too few of them."""
 
 Score = int | float | None
-Region = Literal["whole", "asked"]
+SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
+"""Scores in tables for people."""
 BoolArray = npt.NDArray[np.bool_]
 
 CHUNK_ROWS = 1 << 20

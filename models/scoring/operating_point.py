@@ -102,7 +102,6 @@ def choose_operating_point(
 def choose_network_threshold(
     probability: npt.NDArray[np.float64],
     lqd_drop: npt.ArrayLike,
-    region: npt.ArrayLike | None = None,
     worth: ThresholdWorth | ThresholdRule | None = None,
 ) -> OperatingPoint:
     """Return the best threshold on a network's probabilities; of equals the lowest.
@@ -112,11 +111,9 @@ def choose_network_threshold(
     Parameters
     ----------
     probability : float64[rows], of the validation rows
-    lqd_drop, region, worth : as for :func:`choose_operating_point`, which also says what is raised
+    lqd_drop, worth : as for :func:`choose_operating_point`, which also says what is raised
     """
     labels = np.asarray(lqd_drop)
-    if region is not None:
-        probability, labels = probability[np.asarray(region)], labels[np.asarray(region)]
     require_drops(labels)
     distinct, level = np.unique(probability, return_inverse=True)
     bounds = [0.0, *distinct.tolist(), 1.0]

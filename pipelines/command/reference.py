@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 
 from foretail.configs.schema.stages import STAGES as SCHEMAS
 from foretail.core.errors import ForetailError
+from foretail.core.settings import limits_of, range_in_words
 from foretail.features.catalog import FEATURE_GROUPS, FEATURES
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.settings.compose import composed_settings
@@ -265,21 +266,15 @@ def _first(value: Any) -> Mapping[str, Any]:
 def _of_predictor(prefix: str, settings: Mapping[str, Any]) -> Iterator[SettingHelp]:
     from foretail.pipelines.settings.predictors import predictor_class
 
-    constraints = predictor_class(settings).constraints()
+    limits = limits_of(predictor_class(settings))
     for name, value in settings.items():
-        if name in constraints:
-            yield SettingHelp(f"{prefix}{name}", _written(value), constraints[name].describe())
+        if name in limits:
+            yield SettingHelp(f"{prefix}{name}", _written(value), (limits[name]["doc"] + _range(limits[name])).lstrip())
 
 
-def _range(metadata: Mapping[str, Any]) -> str:
-    words = {"at_least": "at least", "above": "above", "at_most": "at most"}
-    bounds = [f"{word} {metadata[key]:,}" for key, word in words.items() if metadata.get(key) is not None]
-    if metadata.get("power_of_two"):
-        bounds.append("a power of two")
-    if metadata.get("one_of"):
-        bounds.append("one of " + ", ".join(metadata["one_of"]))
-    text = ", ".join(bounds)
-    return f" {text[0].upper()}{text[1:]}." if bounds else ""
+def _range(limits: Mapping[str, Any]) -> str:
+    text = range_in_words(limits)
+    return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
 def _written(value: Any) -> str:

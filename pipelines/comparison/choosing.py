@@ -313,6 +313,8 @@ class Choice(Summarised):
     average_shift: int
     of_zoo: str  #: the rule of the zoo that sends most
     search: SearchWorth | None = None
+    files: tuple[str, ...] = ()  #: in the run folder of ``foretail choose``
+    captions: Mapping[str, str] = field(default_factory=dict)  #: of figures among them
 
     @property
     def windows(self) -> int:
@@ -389,6 +391,7 @@ class Choice(Summarised):
             "gain_percent": asdict(self.gain_percent),
             "search": None if self.search is None else asdict(self.search),
             "rows": self.table.to_dict("records"),
+            **({"files": self.files, "captions": self.captions} if self.files else {}),
         }
 
     def verdict(self) -> list[str]:

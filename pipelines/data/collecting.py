@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.fields import LARGEST_BUFFER_BYTES
 from foretail.configs.schema.network.racks import LARGEST_PACKET_BYTES, RackFabric, RackTraces, RackTraffic
 from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.configs.schema.networks import EmulatorNetwork
@@ -18,10 +17,11 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.code import code_digest
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.core.files import write_file
 from foretail.core.plugins import source_sha256
 from foretail.core.reading import Reading, telling
+from foretail.core.settings import LARGEST_BUFFER_BYTES
 from foretail.export.schedule import read_json
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run
@@ -60,10 +60,8 @@ def circuit_schedule(fabric: RackFabric) -> Schedule:
     """
     if fabric.schedule is None:
         return round_robin(fabric.racks, 1)
-    try:
+    with readable(f"the schedule {fabric.schedule}", "name a schedule.json"):
         schedule = read_json(Path(fabric.schedule).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ForetailError(f"cannot read the schedule {fabric.schedule} ({error}): name a schedule.json") from None
     if schedule.nodes != fabric.racks:
         raise ForetailError(
             f"the schedule {fabric.schedule} is one of {schedule.nodes} nodes, and the fabric has {fabric.racks} "

@@ -27,8 +27,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from foretail.configs.schema.experiment import ExperimentSettings, PointSettings
-from foretail.configs.schema.fields import SIZES
-from foretail.configs.schema.stage import SimulatingStage
+from foretail.configs.schema.stage import SIZES, SimulatingStage
 from foretail.configs.schema.stages import register_config
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import study_packages

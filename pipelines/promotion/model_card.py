@@ -19,12 +19,11 @@ from foretail.core.errors import ForetailError, first_line
 from foretail.core.json_text import flat
 from foretail.export.folder import environment
 from foretail.features.catalog import feature
-from foretail.features.rows.splits import SIDES
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.scoring.metrics import drops_of
+from foretail.models.scoring.metrics import SHOWN
 from foretail.pipelines.runs.notes import ASKED, LABELLED_QUEUES
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.training.fitting import SHOWN
+from foretail.pipelines.training.fitting import score_rows
 from foretail.sim_bridge.open_loop.scores import SENT
 
 CARD_FILE = "model_card.md"
@@ -85,14 +84,7 @@ def _render(document: Mapping[str, Any]) -> str:
             data=_table(tuple(DATASET_COLUMNS.values()), ([item[name] for name in DATASET_COLUMNS] for item in shown)),
             parameters=_pairs(("parameter", "value"), parameters),
             operating_point=_pairs(("setting", "value"), config["operating_point"]),
-            scores=_table(
-                ("side", "region", "rows", "drops", *SHOWN),
-                (
-                    (side, region, named["rows"], drops_of(named), *(named[name] for name in SHOWN))
-                    for side in SIDES
-                    for region, named in judged["scores"][side].items()
-                ),
-            ),
+            scores=_table(("side", "region", "rows", "drops", *SHOWN), score_rows(judged["scores"])),
             runs=_table(runs.columns, runs.rows),
             tuned=any(check["name"] == "tuned_baseline" for check in document["gate"]["checks"]),
             shift_table=None if document["shift"] is None else _table(*document["shift"]),

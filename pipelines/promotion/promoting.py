@@ -55,7 +55,7 @@ from foretail.pipelines.runs.result import Table, json_text, plain
 from foretail.pipelines.runs.store import Store, file_digest
 from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.loading import HERE, TRAINED, chosen_in, load_model
-from foretail.pipelines.tracking.runs import address, describe_dataset, log_dataset, run_note, tracked
+from foretail.pipelines.tracking.runs import address, describe_dataset, log_dataset, refuse_traffic, run_note, tracked
 from foretail.pipelines.training.scores import judge_run
 from foretail.sim_bridge.open_loop.baselines import Baseline, sent_by, tuned, worth_of
 
@@ -115,17 +115,8 @@ class Judged:
 
 def refuse_seen(datasets: Sequence[Dataset], lineage: Lineage, whose: str) -> None:
     """Raise ForetailError when a model was trained or chosen on one of the datasets, or on traffic of one."""
-    for dataset in datasets:
-        used = lineage.given(traffic_sha256(dataset.manifest), dataset.manifest.content_sha256)
-        if used is not None and used.content_sha256 == dataset.manifest.content_sha256:
-            raise ForetailError(
-                f"{dataset.path} is not a held-out run: {whose} was given it as {used.name}: leave it out"
-            )
-        if used is not None:
-            raise ForetailError(
-                f"{dataset.path} is not a held-out run: its scenario and seed are those of {used.name}, which {whose} "
-                f"was given: leave it out"
-            )
+    runs = [(str(one.path), traffic_sha256(one.manifest), one.manifest.content_sha256) for one in datasets]
+    refuse_traffic(runs, lineage, whose)
 
 
 def refuse_unfit(datasets: Sequence[Dataset]) -> None:

@@ -16,10 +16,10 @@ from xml.etree import ElementTree
 from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
-from foretail.configs.schema.fields import SIZES
+from foretail.configs.schema.stage import SIZES
 from foretail.configs.schema.stages import STAGES
 from foretail.core.digest import check_folder
-from foretail.core.errors import ForetailError, without_passwords
+from foretail.core.errors import ForetailError, readable, without_passwords
 from foretail.core.json_text import flat, parse_json
 from foretail.models.scoring.figure_style import Look, looking, panels, styled
 from foretail.pipelines.experiment.catalog import declared, stem_of
@@ -129,12 +129,8 @@ class RunRecord(_Written):
     def open(cls, folder: Path) -> RunRecord:
         """Read a run folder; raises ForetailError when the result is damaged or foreign, or a file of it is missing."""
         path = folder / RESULT_FILE
-        try:
+        with readable(path, "give the folder of one run, not of a sweep"):
             content = _inside(folder, path).read_bytes()
-        except OSError as error:
-            raise ForetailError(
-                f"{path} cannot be read ({error.strerror}): give the folder of one run, not of a sweep"
-            ) from None
         try:
             document = parse_json(without_passwords(content.decode("utf-8")))
             json.dumps(document, ensure_ascii=False).encode("utf-8")  # halves of characters, which JSON can hold

@@ -12,6 +12,7 @@ from foretail.configs.schema.policies import RULE_DEFAULTS
 from foretail.configs.schema.training import Trainer, Window
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import FAILURES, named, running
+from foretail.core.settings import limits_of, require_given
 from foretail.features.rows.labelled_rows import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.drop.sharing_rule import HIGHEST, SharingRule
@@ -30,7 +31,10 @@ def rule_of(values: Mapping[str, int]) -> SharingRule:
 
 SEQUENCE_BEHIND = 15
 """Arrivals before this one that a sequence network sees by default."""
-NOT_PARAMETERS = ("_target_", "name")
+
+
+def _parameters(predictor: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in predictor.items() if name not in ("_target_", "name")}
 
 
 def predictor_class(predictor: Mapping[str, Any]) -> type[DropPredictor]:
@@ -63,10 +67,10 @@ def window_of(predictor: Mapping[str, Any], window: Window) -> ArrivalWindow:
 def untrained(predictor: Mapping[str, Any], trainer: Trainer, window: ArrivalWindow) -> DropPredictor:
     """The predictor of the settings, not trained yet; it takes of `trainer` and `window` what it knows."""
     kind = predictor_class(predictor)
-    given = {name: value for name, value in predictor.items() if name not in NOT_PARAMETERS}
+    given = _parameters(predictor)
     device = kind.device_here() if trainer.device == "auto" else trainer.device
     around: dict[str, Any] = {**asdict(trainer), "device": device, "arrivals": window.arrivals}
-    given |= {name: value for name, value in around.items() if name in kind.constraints()}
+    given |= {name: value for name, value in around.items() if name in limits_of(kind)}
     with running(kind, "its constructor"):
         return kind(**given)
 
@@ -80,21 +84,11 @@ def check_predictor(config: TrainConfig | SelectConfig) -> None:
             f"{named(kind)} is neither trees nor a network, so it has no form to be saved in: subclass TreePredictor "
             f"or NetworkPredictor"
         )
-    constraints = predictor_class(predictor).constraints()
+    limits = limits_of(kind)
     if not isinstance(predictor.get("name"), str):
         raise ForetailError("predictor.name is missing, by which results are told apart: give predictor.name=my_name")
-    for name, value in predictor.items():
-        if name in NOT_PARAMETERS:
-            continue
-        if name not in constraints:
-            raise ForetailError(
-                f"predictor.{name} is not a setting of {predictor['name']}: it has {', '.join(constraints)}"
-            )
-        if not constraints[name].allows(value):
-            raise ForetailError(
-                f"predictor.{name} = {value} is out of range: it must be {constraints[name].describe()}"
-            )
-    if config.trainer.device == "cuda" and "device" not in constraints:
+    require_given(_parameters(predictor), limits, predictor["name"], "predictor.")
+    if config.trainer.device == "cuda" and "device" not in limits:
         raise ForetailError(
             f"trainer.device={config.trainer.device} is for XGBoost and PyTorch, and {predictor['name']} is neither: "
             "set trainer.device=cpu"
@@ -107,7 +101,7 @@ def check_predictor(config: TrainConfig | SelectConfig) -> None:
         return
     checked_drop_weight(config.drop_weight)
     arrivals = window_of(predictor, config.window).arrivals
-    if "arrivals" in constraints and arrivals & (arrivals - 1):
+    if "arrivals" in limits and arrivals & (arrivals - 1):
         raise ForetailError(
             f"window.behind + 1 + window.ahead = {arrivals} is not a power of two, which {predictor['name']} needs: "
             "change window.behind"

@@ -16,7 +16,7 @@ from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.stage import Stage
 from foretail.core.errors import ForetailError
-from foretail.core.limits import require_within
+from foretail.core.settings import require_within
 
 StageConfig = TypeVar("StageConfig", bound=Stage)
 
@@ -41,7 +41,8 @@ def typed(node: DictConfig, schema: type[StageConfig], overrides: Sequence[str] 
 
 def validate(config: Stage) -> None:
     """Check ranges, then what nodes say of several fields, then names that other rooms know."""
-    _check_ranges(config, "")
+    for path, node in _nodes(config, ""):
+        _check_ranges(node, f"{path}." if path else "")
     for path, node in _nodes(config, ""):
         if (check := getattr(node, "check", None)) is not None:
             check(path)
@@ -97,25 +98,16 @@ def _check_names(config: Stage) -> None:
                 )
 
 
-def _check_ranges(node: Any, path: str) -> None:
+def _check_ranges(node: Any, prefix: str) -> None:
     fields = {field.name: field for field in dataclasses.fields(node)}
     for extra in vars(node).keys() - fields.keys():  # what +name=value adds
-        raise ForetailError(f"unknown setting {path}{extra}: --help lists the settings")
+        raise ForetailError(f"unknown setting {prefix}{extra}: --help lists the settings")
     for name, field in fields.items():
-        value, where = getattr(node, name), path + name
-        if dataclasses.is_dataclass(value):
-            _check_ranges(value, where + ".")
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                if dataclasses.is_dataclass(item):
-                    _check_ranges(item, f"{where}.{key}" + ".")
-        elif isinstance(value, list):
-            for item in value:
-                if isinstance(item, dict) and str(field.type).startswith("list[str]"):
-                    given = str(item).replace("'", "")
-                    raise ForetailError(
-                        f"{where} has {given}, and takes names alone: give numbers by settings of their own"
-                    )
-                require_within(where, item, field.metadata)
-        elif value is not None:
-            require_within(where, value, field.metadata)
+        value = getattr(node, name)
+        for item in value if isinstance(value, list) else ():
+            if isinstance(item, dict) and str(field.type).startswith("list[str]"):
+                given = str(item).replace("'", "")
+                raise ForetailError(
+                    f"{prefix}{name} has {given}, and takes names alone: give numbers by settings of their own"
+                )
+        require_within(prefix + name, value, field.metadata)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema.packet_stages import ChooseConfig
-from foretail.core.summary import Summarised
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.models.scoring.figure_style import BLUE, GREY, panels, styled
 from foretail.pipelines.comparison.choosing import Choice
 from foretail.pipelines.comparison.choosing import choose as choose_rule
 from foretail.pipelines.runs.points import write_figure
 from foretail.pipelines.runs.progress import StageProgress
-from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted
 
 FIGURE = "choice"
@@ -29,32 +26,12 @@ CAPTION = (
 )
 
 
-@dataclass(frozen=True, repr=False)
-class ChooseResult(Summarised):
-    """A choice, and what lies in the run folder."""
-
-    choice: Choice
-    files: tuple[str, ...]
-
-    def document(self) -> dict[str, Any]:
-        """Every figure, JSON-like."""
-        return {**self.choice.document(), "files": self.files, "captions": {FIGURE: CAPTION}}
-
-    def verdict(self) -> list[str]:
-        """The sentences of the choice, and what to do with it."""
-        return self.choice.verdict()
-
-    def tables(self) -> list[Table]:
-        """The table of the choice."""
-        return self.choice.tables()
-
-
-def choose(config: ChooseConfig, run_dir: Path) -> ChooseResult:
+def choose(config: ChooseConfig, run_dir: Path) -> Choice:
     """Choose, and write the chosen rule as ``ensemble.json`` next to a figure."""
     sample: Any = config.datasets
     if config.arrivals is not None:
         assert config.ports is not None
-        sample = _joined(ArrivalFile(Path(config.arrivals)).batches(config.ports, only_required=True))
+        sample = Slotted.joined(ArrivalFile(Path(config.arrivals)).batches(config.ports, only_required=True))
     with StageProgress() as progress:
         choice = choose_rule(
             sample,
@@ -71,12 +48,7 @@ def choose(config: ChooseConfig, run_dir: Path) -> ChooseResult:
     figure, numbers = draw(choice)
     files = write_figure(run_dir, FIGURE, figure, numbers)
     choice.ensemble().save(run_dir / ENSEMBLE_FILE)
-    return ChooseResult(choice, (ENSEMBLE_FILE, *files))
-
-
-def _joined(batches: Iterator[Slotted]) -> Slotted:
-    parts = list(batches)
-    return Slotted(np.concatenate([one.slot for one in parts]), np.concatenate([one.port for one in parts]))
+    return replace(choice, files=(ENSEMBLE_FILE, *files), captions={FIGURE: CAPTION})
 
 
 @styled

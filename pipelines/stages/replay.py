@@ -23,7 +23,7 @@ from foretail.features.rows.splits import Selection
 from foretail.models import zoo
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import UsedDataset
-from foretail.models.scoring.metrics import Confusion, Ranking, Score, drops_of, predicted_drops_of, scores
+from foretail.models.scoring.metrics import SHOWN, Confusion, Ranking, Score, drops_of, predicted_drops_of, scores
 from foretail.pipelines import stage
 from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.exporting.network import (
@@ -62,7 +62,6 @@ from foretail.sim_bridge.policies import ASKING, POLICIES, PUSHING_OUT
 from foretail.sim_bridge.policy_settings import SlotParameters, policy_words
 from foretail.sim_bridge.python_policies import PythonPolicy
 
-SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 TITLES = {
     "packets": {
         "transmitted": "transmitted",

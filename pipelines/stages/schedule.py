@@ -182,20 +182,19 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
 def _forecast(config: ScheduleConfig, forecast: str) -> DemandMatrix:
     """Forecast of a demand predictor for the step after the history."""
     from foretail.features.demand.logs import Steps, read_demand_logs  # as long as all else together
-    from foretail.models.demand.predictor_file import PREDICTORS, kind_of, load
+    from foretail.models.demand.predictor_file import KINDS, load
 
     steps = Steps(config.interval_ns, config.uplink_bps, racks=config.racks)
     runs = read_demand_logs([Path(path) for path in config.history], steps)
     if forecast.endswith(".json"):
         predictor = load(Path(forecast))
     else:
-        kind = kind_of(forecast)
-        if kind is None:
+        if forecast not in KINDS.names():
             raise ForetailError(
                 f"forecast={forecast} is no demand predictor: give a file that foretail demand wrote, or one of "
-                f"{', '.join(PREDICTORS)}"
+                f"{', '.join(KINDS.names())}"
             )
-        predictor = kind().fit(runs)
+        predictor = KINDS.make(forecast).fit(runs)
     matrix = predictor.predict(runs[-1].demand, config.degree)
     if not matrix.demand.any():
         raise ForetailError(f"the forecast after {runs[-1].run} is zero: there is nothing to schedule for")

@@ -117,14 +117,14 @@ def refuse_seen(scenarios: Mapping[Any, Scenario], seeds: Sequence[int], lineage
     refuse_traffic(runs, lineage, whose)
 
 
-def refuse_traffic(runs: Iterable[tuple[str, str]], lineage: Lineage, whose: str) -> None:
-    """The same for held-out runs with their names and the hashes of their traffic."""
-    for name, traffic in runs:
-        used = lineage.given(traffic)
+def refuse_traffic(runs: Iterable[Sequence[str]], lineage: Lineage, whose: str) -> None:
+    """The same for held-out runs with their names, the hashes of their traffic and, if there are any, of their rows."""
+    for name, *hashes in runs:
+        used = lineage.given(*hashes)
         if used is not None:
-            raise ForetailError(
-                f"{name} is not a held-out run: its scenario and seed are those of {used.name}, which {whose} was given"
-            )
+            why = f"its scenario and seed are those of {used.name}, which {whose} was given"
+            why = f"{whose} was given it as {used.name}" if used.content_sha256 in hashes[1:] else why
+            raise ForetailError(f"{name} is not a held-out run: {why}: leave it out")
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from foretail.models.mlflow.tracking import (
     nest,
     run_exists,
 )
-from foretail.models.scoring.metrics import Confusion, Score, drops_of
+from foretail.models.scoring.metrics import SHOWN, Confusion, Score, drops_of
 from foretail.models.scoring.operating_point import (
     OperatingPoint,
     ThresholdWorth,
@@ -79,9 +79,6 @@ if TYPE_CHECKING:
 
 
 MODEL = "model"
-
-
-SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,12 +61,21 @@ class Slotted:
     def __len__(self) -> int:
         return len(self.slot)
 
-    def __getitem__(self, rows: NDArray[np.bool_]) -> Slotted:
-        """The packets where `rows`, bool[n], is true."""
+    def __getitem__(self, rows: NDArray[np.bool_] | slice) -> Slotted:
+        """The packets where `rows`, bool[n], is true; as views those of a slice."""
         columns: dict[str, Any] = {
             name: None if column is None else column[rows] for name, column in vars(self).items()
         }
         return Slotted(**columns)
+
+    @classmethod
+    def joined(cls, batches: Iterable[Slotted]) -> Slotted:
+        """Return one batch of all packets of one batch or more, with the columns that all of them have."""
+        several = list(batches)
+        columns = {name: [getattr(batch, name) for batch in several] for name in cls.__dataclass_fields__}
+        return cls(
+            **{name: np.concatenate(parts) for name, parts in columns.items() if all(one is not None for one in parts)}
+        )
 
 
 BATCH_ROWS = 1 << 20

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import WORKLOAD_GROUP, Kinds, is_foreign, require, running
+from foretail.core.settings import require_settings, require_within, setting
 from foretail.sim_bridge.arrivals.files import Slotted
 
 BATCH_PACKETS = 2**18
@@ -31,6 +32,10 @@ class Workload(ABC):
     the number of slots.
     """
 
+    def __post_init__(self) -> None:
+        """Check the ranges; subclasses may check more."""
+        require_settings(self)
+
     def batches(
         self, ports: int, buffer: int, slots: int, seed: int, *, batch_packets: int = BATCH_PACKETS
     ) -> Iterator[Slotted]:
@@ -47,14 +52,10 @@ class Workload(ABC):
         seed : at least 0; workloads without chance ignore it
         batch_packets : every batch but the last has this many packets, and the last has at least one
         """
-        for name, value, least in (
-            ("ports", ports, 1),
-            ("buffer", buffer, 1),
-            ("slots", slots, 1),
-            ("seed", seed, 0),
-            ("batch_packets", batch_packets, 1),
-        ):
-            at_least(least, **{name: value})
+        require_within("seed", seed, {"kind": int, "at_least": 0})
+        sizes = {"ports": ports, "buffer": buffer, "slots": slots, "batch_packets": batch_packets}
+        for name, value in sizes.items():
+            require_within(name, value, {"kind": int, "at_least": 1})
         with running(self, "check"):
             self.check(ports, buffer)
         return rebatched(self._checked_chunks(ports, buffer, slots, np.random.default_rng(seed)), batch_packets)
@@ -97,31 +98,13 @@ def rebatched(chunks: Iterator[Slotted], batch_packets: int) -> Iterator[Slotted
         at = 0
         while len(chunk) - at >= batch_packets - count:
             upto = at + batch_packets - count
-            yield joined([*waiting, part(chunk, at, upto)])
+            yield Slotted.joined([*waiting, chunk[at:upto]])
             waiting, count, at = [], 0, upto
         if at < len(chunk):
-            waiting.append(part(chunk, at, len(chunk)))
+            waiting.append(chunk[at:])
             count += len(chunk) - at
     if waiting:
-        yield joined(waiting)
-
-
-def part(batch: Slotted, start: int, stop: int) -> Slotted:
-    """Return packets `start` to `stop` - 1 as a view."""
-    prediction = None if batch.prediction is None else batch.prediction[start:stop]
-    return Slotted(batch.slot[start:stop], batch.port[start:stop], prediction)
-
-
-def joined(batches: list[Slotted]) -> Slotted:
-    """Return one batch of all packets: all of the batches have predictions or none has."""
-    if len(batches) == 1:
-        return batches[0]
-    predictions = [batch.prediction for batch in batches if batch.prediction is not None]
-    return Slotted(
-        np.concatenate([batch.slot for batch in batches]),
-        np.concatenate([batch.port for batch in batches]),
-        np.concatenate(predictions) if predictions else None,
-    )
+        yield Slotted.joined(waiting)
 
 
 def upto(slots: int, slot: NDArray[np.int64], port: NDArray[np.int32]) -> Slotted:
@@ -144,28 +127,6 @@ def periodic(
         first += period * repetitions
 
 
-def at_least(least: int, **arguments: int) -> None:
-    """Raise ForetailError, by name, for an argument that is not a whole number or is below `least`."""
-    for name, value in arguments.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise ForetailError(f"{name} must be a whole number of at least {least}, not {value!r}")
-
-
-def positive(limit: float = math.inf, **arguments: float) -> None:
-    """Raise ForetailError, by name, for an argument that is not above 0, is above `limit` or is not finite."""
-    for name, value in arguments.items():
-        if not (0 < value <= limit and math.isfinite(value)):
-            most = "" if limit == math.inf else f" and at most {limit:g}"
-            raise ForetailError(f"{name} must be above 0{most}, not {value!r}")
-
-
-def one_of(names: tuple[str, ...], **arguments: str) -> None:
-    """Raise ForetailError, by name, for an argument that is none of `names`."""
-    for name, value in arguments.items():
-        if value not in names:
-            raise ForetailError(f"{name} must be one of {', '.join(names)}, not {value!r}")
-
-
 # Random workloads: bursts, on-off sources, incast, permutations and, as the plain baseline, uniform traffic.
 #
 # `load` is always in packets per slot and port: 1 is what the ports can just send.
@@ -184,14 +145,11 @@ class PoissonBursts(Workload):
     #: mean packets per slot and port, above 0. The paper gives none; with the default and 20 ports LQD / Credence goes
     #: from 1 to 2.9 as in its figure, and Credence beats Dynamic Thresholds up to 0.7 false predictions. At high load
     #: every burst finds the buffer full, and the policies come close to each other.
-    load: float = 0.04
-    #: size of a burst in buffers, above 0; the packets are rounded, at least 1. The paper: 1
-    burst_fraction: float = 1.0
+    load: float = setting(0.04, above=0)
+    #: size of a burst in buffers; the packets are rounded, at least 1. The paper: 1
+    burst_fraction: float = setting(1.0, above=0)
     #: all packets of a burst in the slot in which it comes: more than N a slot, beyond the paper's model
     at_once: bool = False
-
-    def __post_init__(self) -> None:
-        positive(load=self.load, burst_fraction=self.burst_fraction)
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
         """Yield the packets of some bursts at a time."""
@@ -225,11 +183,7 @@ class PoissonBursts(Workload):
 class ZipfBursts(PoissonBursts):
     """Bursts as of :class:`PoissonBursts`, whose ports follow a Zipf law: port p has weight (p + 1) ** -exponent."""
 
-    exponent: float = 1.0  #: at least 0, where all ports get the same
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_exponent(self.exponent)
+    exponent: float = setting(1.0, at_least=0)  #: at 0 all ports get the same
 
     def targets(self, draw: np.random.Generator, ports: int, count: int) -> NDArray[np.int32]:
         """Draw the ports of so many bursts."""
@@ -245,12 +199,12 @@ class OnOff(Workload):
     """
 
     #: mean packets per slot and port, above 0 and below 1: the fraction of the time that a source is on
-    load: float = 0.6
+    load: float = setting(0.6, above=0)
     #: mean length of an on-time in slots, at least 1 / (1 - load), where the slots of a source are independent
-    mean_on_slots: float = 20.0
+    mean_on_slots: float = setting(20.0, above=0)
 
     def __post_init__(self) -> None:
-        positive(load=self.load, mean_on_slots=self.mean_on_slots)
+        super().__post_init__()
         if self.load >= 1:
             raise ForetailError(f"load must be below 1 for on-off sources, not {self.load!r}")
         if self.mean_on_slots < 1 / (1 - self.load) * (1 - 1e-9):
@@ -296,11 +250,7 @@ class OnOff(Workload):
 class ZipfOnOff(OnOff):
     """Sources as of :class:`OnOff`, whose ports follow a Zipf law: port p has weight (p + 1) ** -exponent."""
 
-    exponent: float = 1.0  #: at least 0, where all ports get the same
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_exponent(self.exponent)
+    exponent: float = setting(1.0, at_least=0)  #: at 0 all ports get the same
 
     def targets(self, draw: np.random.Generator, ports: int, count: int) -> NDArray[np.integer[Any]]:
         """Draw the ports of so many on-times."""
@@ -312,12 +262,6 @@ def zipf_ports(draw: np.random.Generator, exponent: float, ports: int, count: in
     upto_port = np.cumsum(np.arange(1, ports + 1) ** -float(exponent))
     places = np.searchsorted(upto_port[:-1], upto_port[-1] * draw.random(count), side="right")
     return np.asarray(places, np.int32)
-
-
-def check_exponent(exponent: float) -> None:
-    """Raise ForetailError for an exponent that is negative or not finite."""
-    if not (0 <= exponent < math.inf):
-        raise ForetailError(f"exponent must be at least 0, not {exponent!r}")
 
 
 def event_places(draw: np.random.Generator, probability: float, cells: int) -> NDArray[np.int64]:
@@ -341,21 +285,14 @@ class Incast(Workload):
     Within a slot the packets of the incast come together, at a random place among the background.
     """
 
-    load: float = 0.1  #: mean incast packets per slot and port, above 0
-    #: probability that an input that takes no part in an incast sends a packet, from 0 to 1; its port is uniform
-    background_load: float = 0.4
-    #: size of a burst in buffers, above 0; rounded up to the same number of packets, at least 1, from every sender. The
+    load: float = setting(0.1, above=0)  #: mean incast packets per slot and port
+    #: probability that an input that takes no part in an incast sends a packet; its port is uniform
+    background_load: float = setting(0.4, at_least=0, at_most=1)
+    #: size of a burst in buffers; rounded up to the same number of packets, at least 1, from every sender. The
     #: paper's packet simulations: 0.1 to 1.
-    burst_fraction: float = 0.5
-    fan_in: int | None = None  #: senders of an incast, 1 to N; None: N
+    burst_fraction: float = setting(0.5, above=0)
+    fan_in: int | None = setting(None, at_least=1)  #: senders of an incast, 1 to N; None: N
     poisson: bool = True  #: incasts come Poisson in time; else at equal intervals
-
-    def __post_init__(self) -> None:
-        positive(load=self.load, burst_fraction=self.burst_fraction)
-        if not 0 <= self.background_load <= 1:
-            raise ForetailError(f"background_load must be from 0 to 1, not {self.background_load!r}")
-        if self.fan_in is not None:
-            at_least(1, fan_in=self.fan_in)
 
     def check(self, ports: int, buffer: int) -> None:
         """Refuse more senders than inputs."""
@@ -409,12 +346,8 @@ class Permutation(Workload):
     Within a slot the packets come in the order of the inputs.
     """
 
-    load: float = 0.9  #: probability that an input sends in a slot, above 0, at most 1
-    change_slots: int = 1000  #: slots between two permutations, at least 1
-
-    def __post_init__(self) -> None:
-        positive(1, load=self.load)
-        at_least(1, change_slots=self.change_slots)
+    load: float = setting(0.9, above=0, at_most=1)  #: probability that an input sends in a slot
+    change_slots: int = setting(1000, at_least=1)  #: slots between two permutations
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
         some = max(1, CHUNK_PACKETS // ports)
@@ -433,11 +366,7 @@ class Permutation(Workload):
 class Uniform(Workload):
     """Every input sends in a slot with a fixed probability, to a uniformly random port, independently of all else."""
 
-    load: float = 0.9  #: mean packets per slot and port: the probability, above 0, at most 1
-
-    def __post_init__(self) -> None:
-        """Check the range."""
-        positive(1, load=self.load)
+    load: float = setting(0.9, above=0, at_most=1)  #: mean packets per slot and port: the probability
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
         some = max(1, CHUNK_PACKETS // ports)
@@ -468,7 +397,8 @@ def even_assignment(flows: int, uplinks: int) -> Subflows:
     parts, g = gcd(r, uplinks), and every uplink gets r / g of the parts: r (uplinks - g) / g more subflows than flows,
     the fewest when all remaining flows are split alike (theorem 4). ForetailError when an argument is below 1.
     """
-    at_least(1, flows=flows, uplinks=uplinks)
+    for name, value in {"flows": flows, "uplinks": uplinks}.items():
+        require_within(name, value, {"kind": int, "at_least": 1})
     remaining = flows % uplinks
     whole = flows - remaining
     parts = uplinks // math.gcd(remaining, uplinks)  # 1 when nothing remains: gcd(0, s) = s
@@ -481,28 +411,20 @@ def even_assignment(flows: int, uplinks: int) -> Subflows:
 class Collective(Workload):
     """Steps of a collective, one after the other."""
 
-    #: packets of a flow, at least 1. The thesis: 16 KB and 1 MB, 11 and 667 packets of 1500 bytes. A flow split into
+    #: packets of a flow. The thesis: 16 KB and 1 MB, 11 and 667 packets of 1500 bytes. A flow split into
     #: parts that do not divide it is padded: every part is rounded up.
-    flow_packets: int = 11
-    #: servers of the rack, at least 1; None: N, as many as uplinks. More are more than N packets a slot, beyond the
+    flow_packets: int = setting(11, at_least=1)
+    #: servers of the rack; None: N, as many as uplinks. More are more than N packets a slot, beyond the
     #: paper's model of the buffer: an oversubscribed leaf.
-    sources: int | None = None
+    sources: int | None = setting(None, at_least=1)
     #: ethereal: every source assigns its flows evenly. ecmp: every flow, unsplit, takes a random uplink
-    balance: str = "ethereal"
+    balance: str = setting("ethereal", one_of=("ethereal", "ecmp"))
     #: random: every source serves its flows in an order of its own, drawn anew for every step. same: all sources serve
     #: them in the same order, as libraries launch them, and meet at the same uplink.
-    order: str = "random"
-    #: every source starts a step late by a random number of slots, uniform from 0 to this, at least 0
-    start_spread_slots: int = 0
-    gap_slots: int = 0  #: slots without arrivals between the end of a step and the next, at least 0
-
-    def __post_init__(self) -> None:
-        at_least(1, flow_packets=self.flow_packets)
-        at_least(0, start_spread_slots=self.start_spread_slots, gap_slots=self.gap_slots)
-        one_of(("ethereal", "ecmp"), balance=self.balance)
-        one_of(("random", "same"), order=self.order)
-        if self.sources is not None:
-            at_least(1, sources=self.sources)
+    order: str = setting("random", one_of=("random", "same"))
+    #: every source starts a step late by a random number of slots, uniform from 0 to this
+    start_spread_slots: int = setting(0, at_least=0)
+    gap_slots: int = setting(0, at_least=0)  #: slots without arrivals between the end of a step and the next
 
     @abstractmethod
     def flows(self, sources: int) -> list[int]:
@@ -565,11 +487,7 @@ class Collective(Workload):
 class AllToAll(Collective):
     """Every server sends one flow to every server of every other rack, all racks being alike."""
 
-    leaves: int = 16  #: racks, this one included, at least 2. The thesis: 8 and 16
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(2, leaves=self.leaves)
+    leaves: int = setting(16, at_least=2)  #: racks, this one included. The thesis: 8 and 16
 
     def flows(self, sources: int) -> list[int]:
         """Return one flow per server of every other leaf."""
@@ -580,12 +498,8 @@ class AllToAll(Collective):
 class Ring(Collective):
     """Every server sends to one neighbour in another rack, over a few channels."""
 
-    #: flows to the neighbour, at least 1. The thesis: 4, of which each is split where there are 16 uplinks
-    channels: int = 4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(1, channels=self.channels)
+    #: flows to the neighbour. The thesis: 4, of which each is split where there are 16 uplinks
+    channels: int = setting(4, at_least=1)
 
     def flows(self, sources: int) -> list[int]:
         """Return the channels, all to one leaf."""
@@ -621,7 +535,7 @@ class LowerBound(Workload):
 
     def check(self, ports: int, buffer: int) -> None:
         """Refuse switches that are too small."""
-        at_least(2, ports=ports)
+        require_within("ports", ports, {"at_least": 2})
         if buffer < ports:
             raise ForetailError(f"buffer must have at least one packet per port, {ports}, for this sequence: {buffer}")
 
@@ -662,11 +576,7 @@ class FalseNegative(LowerBound):
     k + 1; Credence and FollowLQD notice that their queue is above its threshold and lose a constant.
     """
 
-    count: int = 1  #: k, 1 to N - 1. The paper's text has 1
-
-    def __post_init__(self) -> None:
-        """Check the range."""
-        at_least(1, count=self.count)
+    count: int = setting(1, at_least=1)  #: k, 1 to N - 1. The paper's text has 1
 
     def check(self, ports: int, buffer: int) -> None:
         """Refuse switches that are too small."""
@@ -717,7 +627,7 @@ class LqdLowerBound(LowerBound):
 
     def check(self, ports: int, buffer: int) -> None:
         """Refuse switches that are too small."""
-        at_least(4, ports=ports)
+        require_within("ports", ports, {"at_least": 4})
         super().check(ports, buffer)
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:

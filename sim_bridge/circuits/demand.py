@@ -60,16 +60,6 @@ def skewed_ring(nodes: int, degree: int, skew: float, seed: int = 1) -> DemandMa
     return _mixed(ring(nodes, degree), permutation(nodes, degree, seed), skew, degree)
 
 
-MATRICES: Mapping[str, Callable[[int, int], DemandMatrix]] = {
-    "ring": ring,
-    "all_to_all": all_to_all,
-    "chessboard": chessboard,
-    "permutation": permutation,
-    "random_hose": random_hose,
-}
-"""Matrices that need nothing but nodes and degree."""
-
-
 def _mixed(base: DemandMatrix, other: DemandMatrix, skew: float, degree: int) -> DemandMatrix:
     return DemandMatrix((1 - skew) * base.demand + skew * other.demand).scaled_to(degree)
 
@@ -150,13 +140,12 @@ class Phase:
             raise ForetailError(f"a phase takes {self.steps} steps: give at least 1")
 
 
-def embedding_exchange(nodes: int, degree: int, seed: int = 1, spread: float = 1.0) -> DemandMatrix:
+def embedding_exchange(nodes: int, degree: int, seed: int = 1) -> DemandMatrix:
     """Return all to all from nodes in proportion to the embedding tables they hold.
 
-    The sizes of the tables are log-normal; `spread`, at least 0, is the standard deviation of their logarithm, and 0 is
-    plain all to all.
+    The sizes of the tables are log-normal, with a standard deviation of 1 of their logarithm.
     """
-    tables = np.random.default_rng(seed).lognormal(0.0, spread, nodes)
+    tables = np.random.default_rng(seed).lognormal(0.0, 1.0, nodes)
     return DemandMatrix(all_to_all(nodes, degree).demand * tables[:, np.newaxis]).scaled_to(degree)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.features.dataset.schema import Run
 from foretail.features.dataset.writer import write_rows_in_order_of_fate
 
@@ -53,15 +53,12 @@ def write_artifact_rows(path: Path, run: Run, log: Path, report: Callable[[int],
 
 def _chunks(log: Path) -> Iterator[NDArray[np.int64]]:
     """Rows of the log, int64 [n, 5]."""
-    try:
-        with log.open("rb") as file:
-            header = file.readline(200).rstrip(b"\r\n")
-            file.seek(0, 2)
-            if file.tell():
-                file.seek(-1, 2)
-            whole = file.read(1) == b"\n"
-    except OSError as error:
-        raise ForetailError(f"cannot read the log {log}: {error.strerror}; give log=FILE") from None
+    with readable(f"the log {log}", "give log=FILE"), log.open("rb") as file:
+        header = file.readline(200).rstrip(b"\r\n")
+        file.seek(0, 2)
+        if file.tell():
+            file.seek(-1, 2)
+        whole = file.read(1) == b"\n"
     if header.split() != [name.encode() for name in COLUMNS]:
         raise ForetailError(
             f"the log {log} begins with {header.decode(errors='replace')[:100]}, not with {' '.join(COLUMNS)}: give a "

@@ -86,9 +86,9 @@ def build_driver(
     return cached(_KIND, _EXECUTABLE, key, lambda folder: _compile(folder, ns3, build_type, report))
 
 
-def driver_is_built(ns3_prefix: str | os.PathLike[str] | None = None) -> bool:
+def driver_is_built() -> bool:
     """Return whether :func:`build_driver` has nothing left to do; ForetailError without ns-3 or a compiler."""
-    return is_cached(_KIND, _EXECUTABLE, _key(find_ns3(ns3_prefix), "Release"))
+    return is_cached(_KIND, _EXECUTABLE, _key(find_ns3(), "Release"))
 
 
 def _key(ns3: Ns3Installation, build_type: str) -> list[str]:

@@ -38,11 +38,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run, Victim
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
-from foretail.sim_bridge.open_loop.replay import (
-    message_left,
-    require_one_queue,
-    voqs_of,
-)
+from foretail.sim_bridge.open_loop.replay import message_left, require_one_queue, voqs_of
 
 Freedom = Literal["stretch", "queue"]
 

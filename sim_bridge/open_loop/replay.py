@@ -169,7 +169,7 @@ Contender = tuple[str, NetworkParameters | None, Scorer | None]
 """A policy, its parameters and the scorer that it asks; None where there is none."""
 
 
-def bytes_sent(dataset: Dataset, contenders: Sequence[Contender], threads: int = 2) -> list[int]:
+def bytes_sent(dataset: Dataset, contenders: Sequence[Contender]) -> list[int]:
     """Return the data bytes that policies send of a trace with its control packets, in one pass over it."""
     dataset.require_trace()
     if not contenders:
@@ -177,7 +177,7 @@ def bytes_sent(dataset: Dataset, contenders: Sequence[Contender], threads: int =
     replays = [
         replay_over(policy, dataset, parameters=parameters, scorer=scorer) for policy, parameters, scorer in contenders
     ]
-    return sent_in_one_pass(replays, dataset.arrivals(), "bytes", threads)
+    return sent_in_one_pass(replays, dataset.arrivals(), "bytes")
 
 
 def arrivals_with(

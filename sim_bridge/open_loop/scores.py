@@ -278,7 +278,7 @@ def in_threads(batches: Iterable[Iterable[Work]], threads: int) -> None:
             at_work = [pool.submit(work) for work in batch]
 
 
-def sent_in_one_pass(runs: Sequence[PolicyRun], batches: Iterable[Any], unit: str, threads: int = 2) -> list[int]:
+def sent_in_one_pass(runs: Sequence[PolicyRun], batches: Iterable[Any], unit: str) -> list[int]:
     """Return the packets or bytes, as `unit` says, that each run sends, which asks nobody."""
-    in_threads(([partial(run.feed, batch) for run in runs] for batch in batches), threads)
+    in_threads(([partial(run.feed, batch) for run in runs] for batch in batches), 2)
     return [run.finish()[f"transmitted_{unit}"] for run in runs]

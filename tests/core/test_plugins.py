@@ -78,8 +78,8 @@ def test_fields_are_settings_with_their_own_defaults() -> None:
         ("ring", None, "ring of the package guest has no default for width: give one"),
         ("plain", None, "plain of the package guest is not a Shape: subclass it, a dataclass"),
         ("imported", None, "imported of the package guest is not a Shape: subclass it, a dataclass"),
-        ("disc", {"radios": 1}, "disc has no parameter radios: it takes radius"),
-        ("disc", {"radius": "wide"}, "radius of disc must not be 'wide': input should be a valid integer"),
+        ("disc", {"radios": 1}, "disc.radios is unknown: disc takes radius"),
+        ("disc", {"radius": "wide"}, "disc.radius = wide is out of range: it must be a whole number"),
         ("disc", [3], r"the settings of disc are \[3\]: write them as {NAME: VALUE}"),
     ],
 )

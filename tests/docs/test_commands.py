@@ -20,9 +20,9 @@ from foretail.pipelines import cli
 from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS
 from foretail.sim_bridge.imports.pcap.synthetic import write_switch
-from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from tests.composed import experiment_settings
 from tests.docs.pages import PAGES, ROOT, Command, blocks, commands_of
+from tests.etalon_logs import emulate, write_etalon_log
 
 pytestmark = pytest.mark.slow
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from foretail.export.schedule import PlannedSchedule, render_schedule
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.demand import MATRICES
+from foretail.sim_bridge.circuits.demand import all_to_all, chessboard, permutation, random_hose, ring
 from foretail.sim_bridge.circuits.schedules import Schedule, mars, round_robin, vermilion
 from foretail_studies.engines.circuits import single_hop_optimum
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.place import Place
+
+MATRICES: dict[str, Callable[[int, int], DemandMatrix]] = {
+    one.__name__: one for one in (ring, all_to_all, chessboard, permutation, random_hose)
+}
 
 
 def demanded(matrix: str, nodes: int, degree: int) -> DemandMatrix:

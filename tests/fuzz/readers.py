@@ -52,8 +52,8 @@ from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.imports.pcap.log import PortTable, read_captures
 from foretail.sim_bridge.imports.pcap.synthetic import draw_arrivals, write_capture
 from foretail.sim_bridge.imports.sonic.config import read_config
-from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from foretail.testing import synthetic_sequences
+from tests.etalon_logs import emulate, write_etalon_log
 from tests.export.p4.p4_texts import small_ensemble, texts_of
 from tests.traces import ARTIFACT, write_bursts
 

@@ -9,21 +9,21 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import (
-    FASTEST_BPS,
-    LARGEST_DEGREE,
-    LARGEST_TRUST,
-    LONGEST_NS,
-    part,
-    require_distinct,
-    setting,
-)
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.targets import CircuitEntries, EtalonSchedule
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import SCHEDULER_GROUP, offered
+from foretail.core.settings import (
+    LARGEST_DEGREE,
+    LARGEST_TRUST,
+    part,
+    rate_setting,
+    require_distinct,
+    setting,
+    time_setting,
+)
 
 SCHEDULERS = ("vermilion", "round_robin", "mars", "expander", "opera")
 """Foretail's own; packages offer others."""
@@ -161,7 +161,7 @@ class DemandConfig(Stage):
     datasets: list[str] = setting(
         [], "Runs in ns-3 or imported packet logs of Etalon to use instead of collectives, split by their seeds."
     )
-    interval_ns: int | None = setting(None, "Datasets and logs: duration of a step.", at_least=1, at_most=LONGEST_NS)
+    interval_ns: int | None = time_setting(None, "Datasets and logs: duration of a step.", at_least=1)
     demand: str = setting(
         "offered",
         "Datasets: what counts as demand: what flows want to send, or the data packets that reached the uplinks.",
@@ -170,9 +170,7 @@ class DemandConfig(Stage):
     logs: list[str] = setting(
         [], "NPY, CSV, Parquet or TXT files of demand matrices to use instead; runs are numbered from 1 for the split."
     )
-    uplink_bps: int | None = setting(
-        None, "Logs in bytes, and Etalon: rate of an uplink.", at_least=1, at_most=FASTEST_BPS
-    )
+    uplink_bps: int | None = rate_setting(None, "Logs in bytes, and Etalon: rate of an uplink.")
     racks: int | None = setting(None, RACKS_OF_LOGS, at_least=2, at_most=1024)
     steps: int | None = setting(
         None, "Matrices of a run; null means 24 generated ones, or all that the run has.", at_least=3, at_most=10**6

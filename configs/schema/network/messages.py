@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import LARGEST_FLOW_BYTES, LONGEST_NS, PEERS, setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import LARGEST_FLOW_BYTES, setting, share_setting, time_setting
 
 MOST_MESSAGES = 1_000_000
 """Most messages of a run, and most that they wait for in all: more would take gigabytes to write down."""
 
 LARGEST_PART_BYTES = 2**26
+PEERS = ("next_leaf", "other_leaves", "other_servers")
+"""Places of the other end of a flow."""
+
 COLLECTIVES = ("all_to_all", "ring_all_reduce", "ring", "permutation")
 
 
@@ -24,9 +27,7 @@ class FlowSizes:
     size_bytes: list[int] = setting(
         MISSING, "Flow sizes at the points of the distribution, increasing.", at_least=0, at_most=LARGEST_FLOW_BYTES
     )
-    cumulative: list[float] = setting(
-        MISSING, "Cumulative probability at each size, from 0 to 1, never falling.", at_least=0, at_most=1
-    )
+    cumulative: list[float] = share_setting(MISSING, "Cumulative probability at each size, from 0 to 1, never falling.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError unless sizes rise, and probabilities from 0 to 1 with them."""
@@ -61,12 +62,10 @@ class Elephants:
     burst_bytes: int = setting(
         1_000_000, "Mean size of a burst, exponentially distributed.", at_least=1, at_most=LARGEST_PART_BYTES
     )
-    idle_ns: int = setting(
+    idle_ns: int = time_setting(
         0,
         "Mean pause from the delivery of a burst to the next one, exponentially distributed; 0 means that they "
         "always send.",
-        at_least=0,
-        at_most=LONGEST_NS,
     )
 
     def check_fits(self, where: str, servers: int, link_bps: int, traffic_ns: int) -> None:
@@ -106,15 +105,11 @@ class Collective:
         at_least=1,
         at_most=1024,
     )
-    spread_ns: int = setting(
-        0, "Largest random delay of a message; 0 lets all of a step start at once.", at_least=0, at_most=LONGEST_NS
-    )
-    compute_ns: int = setting(
+    spread_ns: int = time_setting(0, "Largest random delay of a message; 0 lets all of a step start at once.")
+    compute_ns: int = time_setting(
         0,
         "Time from the receipt of a whole round to a server's part in the next one; groups start at random "
         "times up to this.",
-        at_least=0,
-        at_most=LONGEST_NS,
     )
 
     def check(self, where: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretail.configs.schema.fields import LARGEST_BUFFER_BYTES, require_distinct, setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import LARGEST_BUFFER_BYTES, require_distinct, setting
 from foretail.sim_bridge.policies import MAKES_ROOM, MOST_QUEUES, SCHEDULERS
 
 

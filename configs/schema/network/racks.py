@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretail.configs.schema.fields import FASTEST_BPS, part, require_distinct, setting
 from foretail.configs.schema.network.transport import LONGEST_RTO_NS
 from foretail.core.errors import ForetailError
+from foretail.core.settings import part, rate_setting, require_distinct, setting
 
 MOST_RACKS = 250
 """A rack is the third number of an address in the log."""
@@ -34,16 +34,12 @@ class RackFabric:
         "File schedule.json that foretail schedule wrote with degree=1; null means every rack in turn, as in Etalon.",
     )
     hosts_per_rack: int = setting(16, "Number of hosts of a rack with flows.", at_least=1, at_most=128)
-    host_bps: int = setting(
-        40_000_000_000, "Rate of a host's link, which has no delay.", at_least=10**6, at_most=FASTEST_BPS
-    )
-    packet_bps: int = setting(
-        10_000_000_000, "Rate of a rack's link to the packet switch.", at_least=10**6, at_most=FASTEST_BPS
-    )
+    host_bps: int = rate_setting(40_000_000_000, "Rate of a host's link, which has no delay.", at_least=10**6)
+    packet_bps: int = rate_setting(10_000_000_000, "Rate of a rack's link to the packet switch.", at_least=10**6)
     packet_delay_ns: int = setting(
         5_000, "One-way delay of that link; a packet crosses two of them.", at_least=0, at_most=10**9
     )
-    circuit_bps: int = setting(80_000_000_000, "Rate of a circuit.", at_least=10**6, at_most=FASTEST_BPS)
+    circuit_bps: int = rate_setting(80_000_000_000, "Rate of a circuit.", at_least=10**6)
     circuit_delay_ns: int = setting(30_000, "One-way delay of a circuit.", at_least=0, at_most=10**9)
     day_ns: int = setting(180_000, "Duration of a slot in which circuits are up.", at_least=1, at_most=LONGEST_PHASE_NS)
     night_ns: int = setting(

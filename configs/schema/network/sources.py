@@ -8,10 +8,9 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import FASTEST_BPS, LONGEST_NS, part, require_distinct, setting
 from foretail.configs.schema.scenario import FeatureArithmetic, Rules
 from foretail.core.errors import ForetailError
-from foretail.core.limits import MOST_PORTS
+from foretail.core.settings import MOST_PORTS, part, rate_setting, require_distinct, seed_setting, setting, time_setting
 
 
 @dataclass
@@ -21,18 +20,15 @@ class EtalonImport:
     buffer_bytes: int = setting(
         7 * 16 * 9000, "Shared buffer of each source rack's switch; the emulator has none.", at_least=1, at_most=2**30
     )
-    port_rate_bps: int | None = setting(
+    port_rate_bps: int | None = rate_setting(
         None,
         "Rate of every port; null means its share of the packet uplink and the mean of its circuit.",
         at_least=1000,
-        at_most=FASTEST_BPS,
     )
-    packet_link_bps: int = setting(
-        10_000_000_000, "Rate of a rack's packet uplink, in virtual time.", at_least=1_000_000, at_most=FASTEST_BPS
+    packet_link_bps: int = rate_setting(
+        10_000_000_000, "Rate of a rack's packet uplink, in virtual time.", at_least=1_000_000
     )
-    circuit_link_bps: int = setting(
-        80_000_000_000, "Rate of a circuit, in virtual time.", at_least=1_000_000, at_most=FASTEST_BPS
-    )
+    circuit_link_bps: int = rate_setting(80_000_000_000, "Rate of a circuit, in virtual time.", at_least=1_000_000)
     time_dilation: int = setting(20, "Wall time divided by virtual time.", at_least=1, at_most=100_000)
     position: str = setting("after", "Place in the switch where the log was taken.", one_of=("after", "before"))
     latency_dilated: bool = setting(False, "Latencies in the log are dilated; those of the emulator are not.")
@@ -40,18 +36,10 @@ class EtalonImport:
     racks: int | None = setting(
         None, "Number of racks of the network; null means the highest number in the log.", at_least=3, at_most=255
     )
-    packet_delay_ns: int = setting(
-        10_000, "Propagation delay of the packet path; no latency is less.", at_least=0, at_most=LONGEST_NS
-    )
-    circuit_delay_ns: int = setting(
-        30_000, "Propagation delay of the circuit; no latency is less.", at_least=0, at_most=LONGEST_NS
-    )
-    day_ns: int | None = setting(
-        180_000, "Median time that a circuit is up; null does not check it.", at_least=1, at_most=LONGEST_NS
-    )
-    voq_packets: int | None = setting(
-        None, "Largest capacity of a VOQ; null does not check it.", at_least=1, at_most=2**31 - 1
-    )
+    packet_delay_ns: int = time_setting(10_000, "Propagation delay of the packet path; no latency is less.")
+    circuit_delay_ns: int = time_setting(30_000, "Propagation delay of the circuit; no latency is less.")
+    day_ns: int | None = time_setting(180_000, "Median time that a circuit is up; null does not check it.", at_least=1)
+    voq_packets: int | None = seed_setting(None, "Largest capacity of a VOQ; null does not check it.")
     rules: Rules = part(Rules, "Rules of LQD.")
     features: FeatureArithmetic = part(
         FeatureArithmetic, "Arithmetic of the features; average_shift=null means 15, about 33 us."
@@ -69,9 +57,7 @@ class ArtifactImport:
 
     ports: int = setting(20, "Number of ports, which is the N of the scores.", at_least=1, at_most=MOST_PORTS)
     buffer_bytes: int = setting(1_052_672, "Shared buffer; no length exceeds it.", at_least=1, at_most=2**24 - 1)
-    port_rate_bps: int = setting(
-        10_000_000_000, "Rate of every port, for the manifest.", at_least=1, at_most=FASTEST_BPS
-    )
+    port_rate_bps: int = rate_setting(10_000_000_000, "Rate of every port, for the manifest.")
 
 
 @dataclass
@@ -101,9 +87,7 @@ class PcapImport:
     table: str | None = setting(None, "CSV file of destinations and ports (columns prefix, port), instead of captures.")
     ports: int | None = setting(None, "Number of ports of the switch.", at_least=2, at_most=MOST_PORTS)
     buffer_bytes: int | None = setting(None, "Shared buffer of the switch.", at_least=1, at_most=2**30)
-    port_rates_bps: list[int] = setting(
-        [], "Rate of every port, or one rate for all of them.", at_least=1000, at_most=FASTEST_BPS
-    )
+    port_rates_bps: list[int] = rate_setting([], "Rate of every port, or one rate for all of them.", at_least=1000)
     wire_overhead_bytes: int = setting(
         24,
         "Bytes of a frame on the wire that a capture lacks: check sequence, preamble and gap.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_BUFFER_BYTES, LONGEST_NS, part, setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import LARGEST_BUFFER_BYTES, part, positive_share, rate_setting, setting, time_setting
 
 LONGEST_RTO_NS = 60 * 10**9
 """The simulator's own largest retransmission timeout."""
@@ -29,7 +29,7 @@ RECOVERIES = ("ns3", "linux")
 class PowerTcp:
     """PowerTCP and theta-PowerTCP (thesis, chapter 2)."""
 
-    gamma: float = setting(0.9, "Weight of the new window in the moving average.", above=0, at_most=1)
+    gamma: float = positive_share(0.9, "Weight of the new window in the moving average.")
     expected_flows: float = setting(
         100.0, "N: a flow adds 1 / N of a server's bandwidth-delay product per round trip.", at_least=1
     )
@@ -54,28 +54,18 @@ class Hpcc:
 class Timely:
     """TIMELY (Mittal's thesis, sections 3.3 and 3.5)."""
 
-    low_rtt_ns: int = setting(
-        50_000, "T_low: below this round-trip time the rate only grows.", at_least=0, at_most=LONGEST_NS
+    low_rtt_ns: int = time_setting(50_000, "T_low: below this round-trip time the rate only grows.")
+    high_rtt_ns: int = time_setting(
+        500_000, "T_high: above this round-trip time the rate falls whatever the gradient is.", at_least=1
     )
-    high_rtt_ns: int = setting(
-        500_000,
-        "T_high: above this round-trip time the rate falls whatever the gradient is.",
-        at_least=1,
-        at_most=LONGEST_NS,
+    increase_bps: float = rate_setting(
+        10e6, "Delta: the rate that a base round trip adds, which is also the smallest rate.", at_least=1_000
     )
-    increase_bps: float = setting(
-        10e6,
-        "Delta: the rate that a base round trip adds, which is also the smallest rate.",
-        at_least=1_000,
-        at_most=FASTEST_BPS,
-    )
-    decrease: float = setting(0.8, "Beta: the factor of multiplicative decrease.", above=0, at_most=1)
-    gradient_weight: float = setting(
+    decrease: float = positive_share(0.8, "Beta: the factor of multiplicative decrease.")
+    gradient_weight: float = positive_share(
         0.875,
         "Alpha: the weight of the newest difference of round-trip times; the thesis gives none, the public "
         "simulator ns3-datacenter uses this one.",
-        above=0,
-        at_most=1,
     )
 
 
@@ -83,42 +73,30 @@ class Timely:
 class Dcqcn:
     """DCQCN (Zhu et al., SIGCOMM 2015), whose defaults are the paper's where nothing else is said."""
 
-    cnp_interval_ns: int = setting(
-        50_000,
-        "Least time between two notifications of congestion that a receiver sends for one queue pair.",
-        at_least=0,
-        at_most=LONGEST_NS,
+    cnp_interval_ns: int = time_setting(
+        50_000, "Least time between two notifications of congestion that a receiver sends for one queue pair."
     )
-    gain: float = setting(
-        1 / 256, "Weight g of one notification in alpha, which decides how far the rate falls.", above=0, at_most=1
+    gain: float = positive_share(
+        1 / 256, "Weight g of one notification in alpha, which decides how far the rate falls."
     )
-    alpha_interval_ns: int = setting(
-        55_000,
-        "Time without a notification after which alpha falls by its share g.",
-        at_least=1_000,
-        at_most=LONGEST_NS,
+    alpha_interval_ns: int = time_setting(
+        55_000, "Time without a notification after which alpha falls by its share g.", at_least=1_000
     )
-    increase_interval_ns: int = setting(
-        55_000, "Time after which the rate rises, again and again.", at_least=1_000, at_most=LONGEST_NS
+    increase_interval_ns: int = time_setting(
+        55_000, "Time after which the rate rises, again and again.", at_least=1_000
     )
-    increase_bytes: int = setting(
-        10_000_000, "Payload sent after which the rate rises too.", at_least=1_000, at_most=LONGEST_NS
-    )
+    increase_bytes: int = time_setting(10_000_000, "Payload sent after which the rate rises too.", at_least=1_000)
     fast_rounds: int = setting(
         5, "F: from this rise on, of the timer or of the bytes, the target rate rises too.", at_least=1, at_most=1_000
     )
-    additive_bps: float = setting(
-        40e6,
-        "R_AI: what one rise adds to the target rate, which is also the smallest rate.",
-        at_least=1_000,
-        at_most=FASTEST_BPS,
+    additive_bps: float = rate_setting(
+        40e6, "R_AI: what one rise adds to the target rate, which is also the smallest rate.", at_least=1_000
     )
-    hyper_bps: float = setting(
+    hyper_bps: float = rate_setting(
         400e6,
         "R_HAI: the same after more than F rises of the timer and of the bytes; ten times R_AI, as in QCN, since the "
         "paper gives none.",
         at_least=1_000,
-        at_most=FASTEST_BPS,
     )
 
 
@@ -220,11 +198,8 @@ class Transport:
         at_least=0,
         at_most=LARGEST_BUFFER_BYTES,
     )
-    mark_probability: float = setting(
-        0.01,
-        "Share of packets with a mark just below mark_full_bytes; it rises linearly from 0 at mark_bytes.",
-        above=0,
-        at_most=1,
+    mark_probability: float = positive_share(
+        0.01, "Share of packets with a mark just below mark_full_bytes; it rises linearly from 0 at mark_bytes."
     )
     rc3: Rc3 = part(Rc3, "RC3, a second loop of TCP senders in the native network.")
     powertcp: PowerTcp = part(PowerTcp, "Parameters of powertcp and theta_powertcp.")

@@ -33,7 +33,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.features.records import Records
 
 UP, DOWN = 1, 2
@@ -111,12 +111,9 @@ class RecordFile:
 
         ForetailError if the file cannot be read, is empty or truncated, or its records are no packets and events.
         """
-        try:
+        with readable(f"the log {path}", "give log=FILE"), path.open("rb") as file:
             size_bytes = path.stat().st_size
-            with path.open("rb") as file:
-                head = file.read(_SNIFFED_RECORDS * max(LAYOUTS))
-        except OSError as error:
-            raise ForetailError(f"cannot read the log {path}: {error.strerror}; give log=FILE") from None
+            head = file.read(_SNIFFED_RECORDS * max(LAYOUTS))
         if not head:
             raise ForetailError(f"the log {path} is empty: give a packet log of Etalon (its *-click.txt)")
         wanted = reading.record_bytes

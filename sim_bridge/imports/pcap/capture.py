@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.core.impostors import refuse_impostor
 
 CHUNK_PACKETS = 1 << 17
@@ -64,14 +64,11 @@ def frames_of(
     ForetailError if the file cannot be read, is compressed, no capture, damaged, truncated, without times or not of
     Ethernet.
     """
-    try:
-        with path.open("rb") as file:
-            if not file.seek(0, 2):
-                raise ForetailError(f"the capture {path} is empty: copy it again")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                yield from _chunks(path, content, width, lost)
-    except OSError as error:
-        raise ForetailError(f"cannot read the capture {path}: {error.strerror}; give another file") from None
+    with readable(f"the capture {path}", "give another file"), path.open("rb") as file:
+        if not file.seek(0, 2):
+            raise ForetailError(f"the capture {path} is empty: copy it again")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            yield from _chunks(path, content, width, lost)
 
 
 def _chunks(path: Path, content: mmap.mmap, width: int, lost: Callable[[int, int], None]) -> Iterator[Frames]:

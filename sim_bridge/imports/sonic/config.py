@@ -9,11 +9,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, readable
 from foretail.core.files import write_file
 from foretail.core.impostors import refuse_impostor
 from foretail.core.json_text import parse_json
-from foretail.core.limits import MOST_PORTS
+from foretail.core.settings import MOST_PORTS
 from foretail.sim_bridge.imports.sonic.checks import require_bytes, require_consistent, require_headroom
 from foretail.sim_bridge.imports.sonic.rows import (
     Row,
@@ -66,14 +66,10 @@ def read_config(path: Path) -> SonicBuffers:
 
     `path`: ``config_db.json``, as ``config save`` writes it.
     """
-    try:
+    with readable(f"the SONiC configuration {path}", "give config_db.json"):
         refuse_impostor(path)
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE_BYTES + 1)
-    except OSError as error:
-        raise ForetailError(
-            f"cannot read the SONiC configuration {path}: {error.strerror}; give config_db.json"
-        ) from None
     try:
         buffers = parse_config(content)
         require_headroom(buffers)

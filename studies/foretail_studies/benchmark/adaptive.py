@@ -20,10 +20,10 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.core.errors import ForetailError, users_code
+from foretail.core.settings import setting
 from foretail.features.catalog import CELL_BYTES, feature
 from foretail.models import zoo
 from foretail.models.ensemble.ensemble import FeatureInput
@@ -40,7 +40,6 @@ from foretail.pipelines.settings.predictors import untrained, window_of
 from foretail.pipelines.training.sending import NothingToLearn, train_on_runs
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, Slotted
-from foretail.sim_bridge.arrivals.workloads import joined
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.python_policies import is_function
 from foretail_studies.benchmark.frozen_tracks import ACCEPT, LQD, RUN, frozen_arrivals, recovered, traffic_of
@@ -161,7 +160,7 @@ def _made(case: AdaptiveCase, settings: AdaptiveSettings, traffic: SlottedTraffi
 
 
 def _arrivals(traffic: SlottedTraffic, seed: int) -> Slotted:
-    return joined(list(workload_in(traffic).batches(traffic.ports, traffic.buffer, traffic.slots, seed)))
+    return Slotted.joined(workload_in(traffic).batches(traffic.ports, traffic.buffer, traffic.slots, seed))
 
 
 def _run(traffic: SlottedTraffic, seed: int) -> KnownRun:

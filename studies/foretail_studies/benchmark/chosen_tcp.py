@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.models import zoo
 from foretail.pipelines.comparison.statistics import change_text, mean_interval
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown

@@ -12,9 +12,9 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, Policy, require_rule
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.pipelines.comparison.statistics import change_text, percent_change
 from foretail.pipelines.data.simulation import Native, driver_config
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases

@@ -26,12 +26,12 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import ASKING, OF_ARRIVALS
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.features.catalog import arithmetic_of
 from foretail.features.dataset.schema import traffic_sha256
 from foretail.features.demand.matrix import DemandSequence
@@ -51,7 +51,7 @@ from foretail.pipelines.tracking.loading import is_predictor, load_predictor
 from foretail.pipelines.tracking.runs import refuse_traffic
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.files import Slotted, slots_shift
-from foretail.sim_bridge.arrivals.workloads import Workload, joined
+from foretail.sim_bridge.arrivals.workloads import Workload
 from foretail.sim_bridge.builds import policy_identity
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.live import run_live
@@ -340,7 +340,7 @@ def _sent(case: RuleCase, so_far: SoFar, settings: OpenLoopSettings) -> list[dic
     if judged is None or asks is None:
         sent = [packets_sent(batches, *switch, [_policy(case.rule)])[0] for batches, _ in drawn]
     elif isinstance(asks, PythonPolicy):
-        sequences = [joined(list(batches)) for batches, _ in drawn]
+        sequences = [Slotted.joined(list(batches)) for batches, _ in drawn]
         live = run_live(sequences, *switch, asks.fresh().decide, asks.features, policy=judged.policy)
         sent = [run.transmitted for run in live.runs]
     else:

@@ -21,9 +21,9 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import RULE_DEFAULTS, Policy, require_rule
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.features.catalog import FLOW_ENTRY_BITS, FLOW_FEATURES, feature
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest

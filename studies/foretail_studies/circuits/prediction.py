@@ -25,9 +25,9 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import ExperimentSettings, PointSettings
-from foretail.configs.schema.fields import LARGEST_DEGREE, LARGEST_TRUST, setting
 from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.core.errors import ForetailError
+from foretail.core.settings import LARGEST_DEGREE, LARGEST_TRUST, seed_setting, setting, share_setting
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.scores import matrix_error
 from foretail.pipelines.demand import compare_predictors, worth_of
@@ -98,7 +98,7 @@ class NoiseSettings(TrustedSettings):
     matrices: list[str] = setting(
         MISSING, "True demand.", one_of=("ring", "all_to_all", "random", "skew", "chessboard")
     )
-    skew: float = setting(0.5, "Skew: the share of a permutation; the rest is a ring.", at_least=0, at_most=1)
+    skew: float = share_setting(0.5, "Skew: the share of a permutation; the rest is a ring.")
     noise: list[str] = setting(MISSING, "Kinds of noise.", one_of=("additive", "multiplicative"))
     deviations: list[float] = setting(
         MISSING, "Standard deviations of the noise, for a largest entry of 10.", at_least=0
@@ -312,7 +312,7 @@ class TrustSettings(TrustedSettings):
     matrices: list[str] = setting(
         MISSING, "True demand, and wrong predictions of the others, named as in ``DesignSettings``."
     )
-    seeds: list[int] = setting(MISSING, "Seeds of random matrices and of the search.", at_least=1, at_most=2**31 - 1)
+    seeds: list[int] = seed_setting(MISSING, "Seeds of random matrices and of the search.")
     tries: int = setting(
         40, "Number of predictions that the search for the worst one tries.", at_least=1, at_most=10**6
     )

@@ -23,10 +23,10 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import LARGEST_DEGREE, LARGEST_TRUST, part, setting
 from foretail.configs.schema.network.circuits import require_scheduler
 from foretail.configs.schema.network.messages import FlowSizes
 from foretail.core.errors import ForetailError
+from foretail.core.settings import LARGEST_DEGREE, LARGEST_TRUST, part, seed_setting, setting
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown, axes
@@ -115,7 +115,7 @@ class CellSettings(PointSettings):
     loads: list[float] = setting(
         MISSING, "Offered loads, relative to the rate of a rack's uplinks.", above=0, at_most=2
     )
-    seeds: list[int] = setting(MISSING, "Seeds of permutations and flows.", at_least=1, at_most=2**31 - 1)
+    seeds: list[int] = seed_setting(MISSING, "Seeds of permutations and flows.")
     designs: dict[str, CellDesign] = setting(MISSING, "Designs to compare; the others are compared to the first one.")
     flow_sizes: FlowSizes = part(FlowSizes, "Distribution of the sizes of flows.")
     uplink_bps: int = setting(25_000_000_000, "Rate of an uplink.", at_least=1, at_most=10**13)
@@ -406,9 +406,7 @@ class DesignSettings(PointSettings):
         "Designs to compare: vermilion; optimum, the best single-hop schedules of its period; oblivious, opera "
         "and expander, up to 64 nodes; mars; or the scheduler of a package.",
     )
-    seeds: list[int] = setting(
-        MISSING, "Seeds of random matrices and of circuits left over.", at_least=1, at_most=2**31 - 1
-    )
+    seeds: list[int] = seed_setting(MISSING, "Seeds of random matrices and of circuits left over.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a design that nobody offers."""

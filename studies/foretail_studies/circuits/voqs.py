@@ -20,10 +20,10 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.emulation import ON_LOSSES, Emulation
 from foretail.configs.schema.experiment import ExperimentSettings
-from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.network.racks import MOST_HOSTS, MOST_VOQ_PACKETS, SHARED_POLICIES, RackTraffic
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
+from foretail.core.settings import part, seed_setting, setting
 from foretail.pipelines.data.collecting import SharedVoqs, circuit_schedule, rack_document
 from foretail.pipelines.data.emulation import Emulator
 from foretail.pipelines.data.simulation import Ns3, reporting
@@ -64,7 +64,7 @@ class VoqSettings(ExperimentSettings, RackTraffic):
         [],
         "With model=null, overrides of foretail train, which trains the model that the policy credence asks.",
     )
-    seed: int = setting(1, "Seed of the flows' starts.", at_least=1, at_most=2**31 - 1)
+    seed: int = seed_setting(1, "Seed of the flows' starts.")
     static_packets: list[int] = setting(
         [], "Capacities of a VOQ that stays as it is.", at_least=1, at_most=MOST_VOQ_PACKETS
     )

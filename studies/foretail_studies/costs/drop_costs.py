@@ -22,10 +22,10 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedJobSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import POLICIES, Policy
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
+from foretail.core.settings import positive_share, setting
 from foretail.features.catalog import FEATURES, feature
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run as DescribedRun
@@ -104,13 +104,10 @@ class CostSettings(SimulatedJobSettings, Families):
     columns: list[str] = setting(MISSING, "Columns of a trace that the trees read.")
     trees: int = setting(4, "Number of trees of the regression.", at_least=1, at_most=64)
     depth: int = setting(4, "Depth of each tree.", at_least=1, at_most=8)
-    learning_rate: float = setting(0.5, "Share of each tree that counts.", above=0, at_most=1)
+    learning_rate: float = positive_share(0.5, "Share of each tree that counts.")
     fewest_flips: int = setting(20, "Fewest flips in a leaf.", at_least=1)
-    drop_shares: list[float] = setting(
-        MISSING,
-        "Shares of arrivals that the trees may drop, beside all whose drop they predict to be cheaper.",
-        above=0,
-        at_most=1,
+    drop_shares: list[float] = positive_share(
+        MISSING, "Shares of arrivals that the trees may drop, beside all whose drop they predict to be cheaper."
     )
     validation_seeds: list[int] = setting(
         MISSING, "Traffic seeds on which J chooses among these shares, none of seeds.", at_least=1, at_most=2**30

@@ -22,13 +22,13 @@ from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
-from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.policies import ASKING, Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
+from foretail.core.settings import part, seed_setting, setting, share_setting
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.figure_style import MARKERS, panels, plain_ticks, styled, with_legend
 from foretail.pipelines.comparison.flows import say_unasked
@@ -334,10 +334,8 @@ class FlowSettings(SimulatedPointSettings):
     train: list[str] = setting(MISSING, "Overrides of the scenario on which models train.")
     split: Split = part(Split, "Seeds of the training runs, split by run.")
     model: str | None = setting(None, "Model, as in export, that takes the place of ours; null trains all.")
-    flip_probabilities: list[float] = setting(
-        [0.0], "Shares of the models' predictions that are inverted.", at_least=0, at_most=1
-    )
-    seeds: list[int] = setting(MISSING, "Traffic seeds, none of the split.", at_least=1, at_most=2**31 - 1)
+    flip_probabilities: list[float] = share_setting([0.0], "Shares of the models' predictions that are inverted.")
+    seeds: list[int] = seed_setting(MISSING, "Traffic seeds, none of the split.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on conditions, policies or seeds that cannot be compared."""

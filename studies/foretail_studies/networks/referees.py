@@ -16,10 +16,10 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.emulation import Emulation, require_emulated
 from foretail.configs.schema.experiment import JobSettings
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
+from foretail.core.settings import seed_setting, setting
 from foretail.pipelines.comparison.policy_runs import policy_run
 from foretail.pipelines.data.emulation import Emulator, emulated_settings
 from foretail.pipelines.data.simulation import Native, Ns3, Simulator, driver_config, scratch_run, simulate_flows
@@ -68,7 +68,7 @@ class RefereeSettings(JobSettings):
     factor: int = setting(
         1500, "Nanoseconds of this machine's clock per nanosecond of an emulated network.", at_least=1, at_most=10**6
     )
-    seeds: list[int] = setting(MISSING, "Traffic seeds of every scenario.", at_least=1, at_most=2**31 - 1)
+    seeds: list[int] = seed_setting(MISSING, "Traffic seeds of every scenario.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError without the network that is judged."""

@@ -26,7 +26,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
+from foretail.core.settings import setting, share_setting
 from foretail.export.c.target import C
 from foretail.export.p4.target import P4, REPORT
 from foretail.export.target import export
@@ -71,10 +71,8 @@ class DrawnWorkload:
 
     def arrivals(self, seed: int) -> Slotted:
         """Return the packets of one seed."""
-        parts = list(
-            workload_of(self.kind, yaml.safe_load(self.settings)).batches(self.ports, self.buffer, self.slots, seed)
-        )
-        return Slotted(np.concatenate([one.slot for one in parts]), np.concatenate([one.port for one in parts]))
+        workload = workload_of(self.kind, yaml.safe_load(self.settings))
+        return Slotted.joined(workload.batches(self.ports, self.buffer, self.slots, seed))
 
     def run(self, seed: int) -> KnownRun:
         """Return the run of one seed."""
@@ -443,7 +441,7 @@ class ChangingSettings(PointSettings):
         48, "Drawn workloads, which trained the zoo, that say which rule suits which regime.", at_least=3
     )
     slots_of_index: int = setting(10_000, "Slots of such a workload; rare bursts last up to ten times as long.")
-    lost: list[float] = setting([0.0], "Shares of packets whose records are lost.", at_least=0, at_most=1)
+    lost: list[float] = share_setting([0.0], "Shares of packets whose records are lost.")
     late_windows: list[int] = setting([0], "Windows by which the records of a window come late.", at_least=0)
     swaps: int = setting(0, "Swaps of each sequence that are carried out in the tables of a P4 switch.", at_least=0)
     switch: str | None = setting(None, "HOST:PORT of that switch; null means one in memory.")

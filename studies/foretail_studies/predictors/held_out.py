@@ -21,10 +21,10 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import PromoteConfig, TrainConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.code import code_digest
+from foretail.core.settings import setting
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.labelled_rows import read_rows

@@ -19,11 +19,11 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
-from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.training import Objective, Split
 from foretail.core.errors import ForetailError
+from foretail.core.settings import part, setting, share_setting
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
@@ -143,9 +143,7 @@ class PromiseSettings(JobSettings):
         at_least=1,
         at_most=10**7,
     )
-    inverted: list[float] = setting(
-        [0.0, 0.01, 0.05, 0.1, 0.5], "Shares of a model's answers that are inverted.", at_least=0, at_most=1
-    )
+    inverted: list[float] = share_setting([0.0, 0.01, 0.05, 0.1, 0.5], "Shares of a model's answers that are inverted.")
     under: list[str] = setting(
         ["learned", "credence", "guarded"], "Policies that ask the model whose answers are inverted."
     )

@@ -14,13 +14,13 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedJobSettings
-from foretail.configs.schema.fields import part, require_seeds, setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.networks import Network
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import flat
+from foretail.core.settings import part, require_seeds, seed_setting, setting
 from foretail.features.catalog import PAPER_FEATURES, training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
@@ -61,7 +61,7 @@ class ClosedLoop:
     policies: list[str] = setting(
         ["lqd", "credence_accept", "followlqd", "dt"], "Policies to run beside them; lqd has to be among them."
     )
-    seeds: list[int] = setting([], "Traffic seeds on which no candidate trained.", at_least=1, at_most=2**31 - 1)
+    seeds: list[int] = seed_setting([], "Traffic seeds on which no candidate trained.")
 
 
 @dataclass
@@ -70,9 +70,7 @@ class Shift:
 
     conditions: list[str] = setting([], "Conditions of the study; an empty list makes no shift matrix.")
     candidate: str = setting("ours", "Candidate of the study.")
-    seeds: list[int] = setting(
-        [], "Traffic seeds of the closed loop; an empty list means open loop only.", at_least=1, at_most=2**31 - 1
-    )
+    seeds: list[int] = seed_setting([], "Traffic seeds of the closed loop; an empty list means open loop only.")
 
 
 @dataclass

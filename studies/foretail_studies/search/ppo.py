@@ -27,9 +27,9 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.code import code_digest
+from foretail.core.settings import setting
 from foretail.features.catalog import feature
 from foretail.gym import ClosedLoopVectorEnv
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput

@@ -19,9 +19,9 @@ from optuna.samplers import TPESampler
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference, percent_change

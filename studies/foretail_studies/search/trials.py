@@ -27,10 +27,10 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import TrialState, create_trial
 
 from foretail.configs.schema.experiment import JobSettings
-from foretail.configs.schema.fields import setting
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError, first_line
 from foretail.core.files import holding_lock
+from foretail.core.settings import positive_share, setting
 from foretail.export.p4.planning import plan
 from foretail.export.p4.profile import Profile, load_profile
 from foretail.export.passes import lower
@@ -155,7 +155,7 @@ class PlaySettings:
     networks: int = setting(128, "Number of networks that are played side by side.", at_least=1, at_most=4096)
     episode_ns: int = setting(2_000_000, "Time during which flows start in an episode.", at_least=1)
     drain_ns: int = setting(20_000_000, "Time that the flows of an episode have afterwards.", at_least=0)
-    discount: float = setting(0.9999, "Discount of rewards per decision.", above=0, at_most=1)
+    discount: float = positive_share(0.9999, "Discount of rewards per decision.")
     leaves: int = setting(32, "Most leaves of the tree.", at_least=2, at_most=4096)
 
     def check(self, where: str) -> None:

@@ -15,10 +15,9 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
-from foretail.configs.schema.fields import setting
-from foretail.configs.schema.policies import ASKING, DT_PREDICTED, limits, require_tunable
+from foretail.configs.schema.policies import ASKING, DT_PREDICTED, require_tunable
 from foretail.core.errors import ForetailError
-from foretail.core.limits import require_within
+from foretail.core.settings import require_within, setting
 from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
@@ -28,7 +27,7 @@ from foretail.pipelines.runs.notes import say_if_unasked
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.policies import PUSHING_OUT
-from foretail.sim_bridge.policy_settings import policy_words, takes_alpha
+from foretail.sim_bridge.policy_settings import NUMBERS, policy_words, takes_alpha
 from foretail_studies.engines.bootstrap import mean_over_groups
 
 DECIDED_PERCENT = 5.0
@@ -77,7 +76,7 @@ class MapSettings(SimulatedPointSettings, Families):
             require_tunable("policies", name, values)
             for parameter, numbers in values.items():
                 for number in numbers:
-                    require_within(f"policies.{name}.{parameter}", number, limits(parameter))
+                    require_within(f"policies.{name}.{parameter}", number, NUMBERS[parameter].metadata)
         if self.most_seeds < len(self.seeds):
             raise ForetailError(f"most_seeds = {self.most_seeds} is less than the {len(self.seeds)} seeds: raise it")
 

@@ -25,21 +25,14 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting, share_setting
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown, axes
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.builds import policy_identity
 from foretail.sim_bridge.policies import is_guest, policy_name
-from foretail_studies.engines.error_graph import (
-    NEVER,
-    Policy,
-    explore,
-    least_cost,
-    longest_walks,
-    theorem_weights,
-)
+from foretail_studies.engines.error_graph import NEVER, Policy, explore, least_cost, longest_walks, theorem_weights
 from foretail_studies.engines.online_optimum import (
     MarkovArrivals,
     Switch,
@@ -50,14 +43,7 @@ from foretail_studies.engines.online_optimum import (
     on_off,
     rate_of,
 )
-from foretail_studies.engines.worst_cases import (
-    OBJECTIVES,
-    SWITCHES,
-    TITLES,
-    WorstCase,
-    objective_of,
-    search,
-)
+from foretail_studies.engines.worst_cases import OBJECTIVES, SWITCHES, TITLES, WorstCase, objective_of, search
 
 ON_OFF, BURSTS, WHOLE = "on_off", "bursts", "whole"
 KIND_TITLES = {ON_OFF: "on-off sources", BURSTS: "bursts over background", WHOLE: "whole-buffer bursts"}
@@ -104,9 +90,7 @@ class OnlineOptimumSettings(PointSettings):
     bursts_per_buffer: list[float] = setting(
         MISSING, "Longest bursts, in slots for each packet of the buffer.", above=0, at_most=8
     )
-    backgrounds: list[float] = setting(
-        MISSING, "Probabilities that an input without a burst sends a packet.", at_least=0, at_most=1
-    )
+    backgrounds: list[float] = share_setting(MISSING, "Probabilities that an input without a burst sends a packet.")
     whole_ports: list[int] = setting(
         MISSING, "Ports of the switches for bursts of a whole buffer, 2 packets per port.", at_least=2, at_most=16
     )

@@ -26,10 +26,10 @@ from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.policies import OF_ARRIVALS, PolicyParameters, require_distinct_policies
 from foretail.configs.schema.scenario import Rules
 from foretail.core.errors import ForetailError
+from foretail.core.settings import part, seed_setting, setting, share_setting
 from foretail.features.dataset import schema as manifest
 from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.models.scoring.metrics import Confusion
@@ -65,10 +65,8 @@ class SlotSettings(PointSettings):
     buffer_per_port: list[int] = setting(
         MISSING, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=2**24
     )
-    flip_probabilities: list[float] = setting(
-        [0.0], "Shares of perfect predictions that are inverted.", at_least=0, at_most=1
-    )
-    seeds: list[int] = setting([1], "Seeds of arrivals and flips.", at_least=1, at_most=2**31 - 1)
+    flip_probabilities: list[float] = share_setting([0.0], "Shares of perfect predictions that are inverted.")
+    seeds: list[int] = seed_setting([1], "Seeds of arrivals and flips.")
     slots: int = setting(MISSING, "Number of slots with arrivals.", at_least=1, at_most=2**40)
     policies: list[str] = setting(MISSING, "Policies beside LQD; HEADER.hpp:TYPE is one of your own.")
     rules: Rules = part(Rules, "Rules of LQD.")

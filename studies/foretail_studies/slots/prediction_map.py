@@ -18,10 +18,10 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import require_seeds, setting
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
+from foretail.core.settings import require_seeds, seed_setting, setting
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run
 from foretail.features.records import FlowClass, Records
@@ -370,8 +370,8 @@ class PredictionMapSettings(PointSettings):
     bursts: int = setting(
         MISSING, "Least mean number of bursts, or of on-times, of a run, which may need more slots.", at_least=0
     )
-    train_seeds: list[int] = setting(MISSING, "Seeds on which alphas are chosen.", at_least=1, at_most=2**31 - 1)
-    test_seeds: list[int] = setting(MISSING, "Seeds on which policies are judged.", at_least=1, at_most=2**31 - 1)
+    train_seeds: list[int] = seed_setting(MISSING, "Seeds on which alphas are chosen.")
+    test_seeds: list[int] = seed_setting(MISSING, "Seeds on which policies are judged.")
     alphas: list[float] = setting(
         [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0], "Alphas of DT and ABM.", above=0
     )

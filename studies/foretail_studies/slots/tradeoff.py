@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.scenario import FeatureArithmetic
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
+from foretail.core.settings import part, seed_setting, setting, share_setting
 from foretail.features.catalog import FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
@@ -38,7 +38,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import load_model
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, SLOT_NS, Slotted, slots_shift
-from foretail.sim_bridge.arrivals.workloads import LowerBound, Workload, joined, workload_of
+from foretail.sim_bridge.arrivals.workloads import LowerBound, Workload, workload_of
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, labelled_records, slotted_run
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.scores import SENT
@@ -245,11 +245,9 @@ class TradeoffSettings(PointSettings):
         MISSING, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=2**20
     )
     slots: int = setting(MISSING, "Number of slots with arrivals.", at_least=1, at_most=2**40)
-    seeds: list[int] = setting(
-        MISSING, "Seeds of arrivals and flips, none on which a model trained.", at_least=1, at_most=2**31 - 1
-    )
-    flip_probabilities: list[float] = setting(
-        MISSING, "Shares of predictions that are inverted; 0 and 1 have to be among them.", at_least=0, at_most=1
+    seeds: list[int] = seed_setting(MISSING, "Seeds of arrivals and flips, none on which a model trained.")
+    flip_probabilities: list[float] = share_setting(
+        MISSING, "Shares of predictions that are inverted; 0 and 1 have to be among them."
     )
     thresholds: list[float] = setting(
         MISSING, "Probabilities above which a model drops, beside its own threshold.", above=0, at_most=1 - 2**-53
@@ -504,7 +502,7 @@ def _joined(batches: Iterable[Slotted]) -> Slotted:
     parts = [*batches]
     if not parts:
         raise ForetailError("the workload sends no packet: raise the slots of the experiment, or its load")
-    return joined(parts)
+    return Slotted.joined(parts)
 
 
 def _labelled(batches: Iterable[Labelled]) -> Labelled:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import setting
 from foretail.core.code import code_digest
+from foretail.core.settings import setting
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.data.simulation import Native
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown

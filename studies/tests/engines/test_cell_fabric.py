@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.demand import (
-    all_to_all,
-    chessboard,
-    permutation,
-    random_hose,
-    ring,
-    skewed_uniform,
-)
+from foretail.sim_bridge.circuits.demand import all_to_all, chessboard, permutation, random_hose, ring, skewed_uniform
 from foretail.sim_bridge.circuits.schedules import (
     IDLE,
     Schedule,

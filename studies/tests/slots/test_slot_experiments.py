@@ -20,7 +20,8 @@ from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.models.mlflow.registry import load_ensemble
 from foretail.pipelines import cli
 from foretail.sim_bridge._native import slotted
-from foretail.sim_bridge.arrivals.workloads import Incast, joined, workload_of
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.arrivals.workloads import Incast, workload_of
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.slots.optimum import (
     POLICIES,
@@ -248,7 +249,7 @@ def document(folder: Path) -> dict[str, Any]:
 
 def arrivals(seed: int) -> tuple[Any, Any]:
     batches = Incast(fan_in=5, background_load=0.6).batches(PORTS, BUFFER, SLOTS, seed)
-    traffic = joined(list(batches))
+    traffic = Slotted.joined(batches)
     return traffic.slot, traffic.port
 
 

@@ -255,9 +255,13 @@ def test_profiles_of_users_are_checked(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     for old, new, match in (
         ("stages: 12", "stages: many", "is not valid"),
-        ("stages: 12", "stages: 0", "stages of the P4 profile tofino is 0"),
+        (
+            "stages: 12",
+            "stages: 0",
+            "stages of the P4 profile tofino = 0 is out of range",
+        ),
         ("stages: 12\n", "", "its fields are not"),
-        ("word_bits: 32", "word_bits: 128", "not between 8 and 64"),
+        ("word_bits: 32", "word_bits: 128", "it must be a whole number, at least 8, at most 64"),
         ("arch: tna", "arch: psa", "no P4 architecture 'psa': choose v1model or tna"),
         ("row_cost: 500.0", "row_cost: -1.0", "row_cost of the P4 profile tofino"),
         ("row_cost: 500.0", "row_cost: [", "is not valid"),

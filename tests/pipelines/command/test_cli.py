@@ -66,7 +66,10 @@ REFUSED = [
     (["train", "scenario=mine"], "star, tiny, or give --config-dir FOLDER, where FOLDER/scenario/mine.yaml is"),
     (["replay", "ports=0x1"], "cannot set ports=0x1: write numbers in decimal digits."),
     (["collect", "seeds=[0b1]"], "cannot set seeds=[0b1]: write numbers in decimal digits."),
-    (["replay", f"buffer={2**63}"], "buffer = 9223372036854775808 is out of range: it must be at most 1099511627776"),
+    (
+        ["replay", f"buffer={2**63}"],
+        "buffer = 9223372036854775808 is out of range: it must be at least 1, at most 1,099,511,627,776",
+    ),
     (["collect", "scenario.background.load=1e400"], "scenario.background.load = inf is not a finite number"),
     (["replay", f"parameters.alpha=[{10**400}]"], "parameters.alpha[0] is a number beyond any fraction: lower it"),
     (
@@ -327,7 +330,7 @@ def test_help_follows_the_groups_that_are_chosen(capsys: pytest.CaptureFixture[s
     assert cli.main(["train", "predictor=boosted_trees", "--help", "predictor"]) == 0
     printed = capsys.readouterr().out
     assert "predictor.learning_rate=" in printed
-    assert "an integer >= 1" in printed
+    assert "A whole number, at least 1" in printed
     assert cli.main(["evaluate", "network=emulator", "--help", "network"]) == 0
     assert "network.factor=1000" in capsys.readouterr().out
     assert cli.main(["train", "predictor=none", "--help"]) == 2

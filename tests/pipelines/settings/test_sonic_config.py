@@ -123,7 +123,7 @@ def test_read_simulated_and_written_with_other_alphas_it_is_read_again(tmp_path:
 
 
 WRONG = {
-    "no such file": (["config=none.json"], "cannot read the SONiC configuration none.json: No such file or directory"),
+    "no such file": (["config=none.json"], "configuration none.json cannot be read (No such file or directory)"),
     "pool too large": (
         [f"config={LEAF}", "scenario.topology.buffer_bytes_per_port_per_gbps=5120"],
         "BUFFER_POOL|ingress_lossless_pool has size 26,000,000, and the buffer 204,800 bytes: lower size, or give the "

@@ -70,7 +70,7 @@ REFUSED = {
         ("scenario.topology={leaves:1024,servers_per_leaf:1024}", "1048576 servers"),
         ("scenario.topology.buffer_bytes_per_port_per_gbps=1", "less than two segments"),
         ("scenario.transport.timely.high_rtt_ns=1000", "scenario.transport.timely.high_rtt_ns = 1000"),
-        ("scenario.features.cell_bytes=100", "not a power of two"),
+        ("scenario.features.cell_bytes=100", "a power of two"),
         ("scenario.elephants={flows_per_server:1,burst_bytes:0}", "scenario.elephants.burst_bytes = 0"),
         ("scenario.elephants={flows_per_server:9,burst_bytes:1}", "bursts, and a run takes 1000000: raise"),
         ("scenario=star scenario.elephants.flows_per_server=1", "destinations = next_leaf needs several leaves"),

@@ -15,12 +15,13 @@ from scipy.stats import ttest_1samp
 from foretail.configs.schema.network.circuits import DemandConfig, ScheduleConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
+from foretail.core.settings import limits_of
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import DemandMatrix, DemandSequence, carried_demand
 from foretail.features.rows.splits import SIDES
 from foretail.models.demand.averages import LastValue, Seasonal
-from foretail.models.demand.predictor_file import PREDICTORS, save
+from foretail.models.demand.predictor_file import PREDICTORS, to_json
 from foretail.models.demand.scores import choose_trust, score
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.demand import DemandResult, draw_schedule
@@ -32,8 +33,8 @@ from foretail.pipelines.stages.schedule import ScheduleResult, schedule
 from foretail.sim_bridge.circuits.demand import JOBS, permutation, random_hose, repeated, ring
 from foretail.sim_bridge.circuits.schedules import IDLE, vermilion
 from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
-from foretail.sim_bridge.imports.synthetic import HEADER_BYTES, emulate, write_etalon_log
 from tests.composed import composed, options, stage_settings
+from tests.etalon_logs import HEADER_BYTES, emulate, write_etalon_log
 from tests.features.test_demand import TOPOLOGY, make_flows
 from tests.traces import make_arrivals, write_trace
 
@@ -209,7 +210,7 @@ def test_settings_are_the_parameters_of_the_predictors() -> None:
     assert options("demand_predictor") == sorted(PREDICTORS)
     for name, kind in PREDICTORS.items():
         settings = composed("demand", f"demand_predictor={name}").demand_predictor[name]
-        assert set(settings) - {"name"} == set(kind.constraints())
+        assert set(settings) - {"name"} == set(limits_of(kind))
 
 
 def test_parameters_reach_the_predictors(tmp_path: Path) -> None:
@@ -384,7 +385,7 @@ def test_a_forecast_becomes_a_schedule_in_one_command(tmp_path: Path) -> None:
     assert not last.on_forecast
     assert last.planned.theta_single_hop < seasonal.planned.theta_single_hop
     trained = Seasonal().fit(read_demand_logs([tmp_path / "log.csv"], Steps()))
-    save(trained, tmp_path / "seasonal.json")
+    (tmp_path / "seasonal.json").write_text(to_json(trained), encoding="utf-8")
     again = made(str(tmp_path / "seasonal.json"))
     assert np.array_equal(again.planned.schedule.matchings, expected.matchings)
 

@@ -27,12 +27,12 @@ from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS
 from foretail.sim_bridge.imports.pcap.synthetic import write_switch
-from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.open_loop.slotted import labelled
 from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.composed import foretail, stage_settings
+from tests.etalon_logs import emulate, write_etalon_log
 
 pytestmark = pytest.mark.slow
 

@@ -93,7 +93,7 @@ REFUSED = [
     (f"{DEMAND} demand_predictor=[oracle]", "demand_predictor=oracle is unknown: choose from boosted_entr"),
     (f"{DEMAND} demand_predictor=[]", "the setting demand_predictor is missing"),
     (f"{DEMAND} demand_predictor.seasonal.period=0", "demand_predictor.seasonal.period = 0 is out of range"),
-    (f"{DEMAND} +demand_predictor.seasonal.rank=2", "rank is given, but seasonal takes period, longest"),
+    (f"{DEMAND} +demand_predictor.seasonal.rank=2", "rank is unknown: seasonal takes period, longest"),
     (f"{DEMAND} split=drawn split.seeds=[1,2]", "2 runs with different traffic cannot fill"),
     ("demand logs=[nowhere.csv] degree=2 tracking=off", "there is no file nowhere.csv"),
     ("demand logs=[/] degree=2 tracking=off", "/ is neither .npy, .csv, .parquet nor .txt"),

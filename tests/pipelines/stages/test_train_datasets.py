@@ -47,7 +47,8 @@ from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.training.fitting import TrainResult, find_split
 from foretail.pipelines.training.scores import judge_run
 from foretail.pipelines.training.sending import LOGITS
-from foretail.sim_bridge.arrivals.workloads import Incast, OnOff, joined
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.arrivals.workloads import Incast, OnOff
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
@@ -485,7 +486,7 @@ def model(place: Path, sent: TrainResult) -> str:
 def arrivals_of(place: Path) -> str:
     """The packets of the test run as a file."""
     path = place / "arrivals.csv"
-    packets = joined(list(WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3)))
+    packets = Slotted.joined(WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3))
     write_slots(path, packets.slot, packets.port)
     return str(path)
 

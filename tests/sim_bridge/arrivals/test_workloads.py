@@ -31,7 +31,6 @@ from foretail.sim_bridge.arrivals.workloads import (
     even_assignment,
     fill,
     fill_slots,
-    joined,
 )
 from tests.examples import draws
 from tests.refusals import refusing
@@ -54,7 +53,7 @@ any_workload = st.sampled_from(VARIANTS + UNLIMITED)
 
 
 def packets(workload: Workload, ports: int, buffer: int, slots: int, seed: int = 0, **size: int) -> Slotted:
-    return joined(list(workload.batches(ports, buffer, slots, seed, **size)))
+    return Slotted.joined(workload.batches(ports, buffer, slots, seed, **size))
 
 
 def transmitted(policy: str, ports: int, buffer: int, arrivals: Slotted, **rules: Any) -> int:
@@ -80,12 +79,12 @@ def test_the_packets_depend_on_the_seed_and_not_on_the_batches(
     if not batches:
         assert list(workload.batches(ports, buffer, slots, seed, batch_packets=size)) == []
         return
-    once = joined(batches)
+    once = Slotted.joined(batches)
     again = list(workload.batches(ports, buffer, slots, seed, batch_packets=size))
     assert {len(batch) for batch in again[:-1]} <= {size}
     assert 1 <= len(again[-1]) <= size
     for column in ("slot", "port", "prediction"):
-        np.testing.assert_array_equal(getattr(joined(again), column), getattr(once, column))
+        np.testing.assert_array_equal(getattr(Slotted.joined(again), column), getattr(once, column))
 
     assert once.slot.dtype == np.int64
     assert once.port.dtype == np.int32
@@ -360,23 +359,23 @@ def workload(kind: str, **parameters: Any) -> Workload:
 
 
 test_what_cannot_be_is_refused = refusing(
-    (lambda: workload("poisson_bursts", load=0.0), "load must be above 0"),
-    (lambda: workload("poisson_bursts", load=math.inf), "load must be above 0"),
+    (lambda: workload("poisson_bursts", load=0.0), "is out of range: it must be a number, above 0"),
+    (lambda: workload("poisson_bursts", load=math.inf), "load = inf is not a finite number"),
     (lambda: workload("poisson_bursts", burst_fraction=-1.0), "burst_fraction"),
     (lambda: workload("on_off", load=1.0), "below 1"),
     (lambda: workload("on_off", load=0.9, mean_on_slots=5.0), r"at least 1 / \(1 - load\) = 10"),
-    (lambda: workload("incast", background_load=1.5), "background_load must be from 0 to 1"),
-    (lambda: workload("incast", fan_in=0), "fan_in must be a whole number of at least 1"),
+    (lambda: workload("incast", background_load=1.5), "background_load = 1.5 is out of range"),
+    (lambda: workload("incast", fan_in=0), "fan_in = 0 is out of range: it must be a whole number, at least 1"),
     (lambda: workload("permutation", load=1.1), "at most 1"),
     (lambda: workload("permutation", change_slots=0), "change_slots"),
     (lambda: workload("uniform", load=math.nan), "load"),
     (lambda: workload("false_negative", count=0), "count"),
     (lambda: workload("all_to_all", leaves=1), "leaves"),
-    (lambda: workload("all_to_all", balance="spray"), "balance must be one of ethereal, ecmp"),
-    (lambda: workload("zipf_bursts", exponent=-0.1), "exponent must be at least 0"),
-    (lambda: workload("zipf_bursts", load=0.0), "load must be above 0"),
-    (lambda: workload("zipf_on_off", exponent=math.inf), "exponent must be at least 0"),
-    (lambda: workload("ring", order="none"), "order must be one of random, same"),
+    (lambda: workload("all_to_all", balance="spray"), "balance = spray is unknown: choose from ethereal, ecmp"),
+    (lambda: workload("zipf_bursts", exponent=-0.1), "exponent = -0.1 is out of range"),
+    (lambda: workload("zipf_bursts", load=0.0), "is out of range: it must be a number, above 0"),
+    (lambda: workload("zipf_on_off", exponent=math.inf), "exponent = inf is not a finite number"),
+    (lambda: workload("ring", order="none"), "order = none is unknown: choose from random, same"),
     (lambda: workload("ring", channels=0), "channels"),
     (lambda: workload("ring", flow_packets=0), "flow_packets"),
     # at the call, before the first batch
@@ -385,7 +384,7 @@ test_what_cannot_be_is_refused = refusing(
     (lambda: Uniform().batches(1, 1, 0, 0), "slots"),
     (lambda: Uniform().batches(1, 1, 1, -1), "seed"),
     (lambda: Incast(fan_in=5).batches(4, 1, 1, 0), "at most the number of ports, 4"),
-    (lambda: CompleteSharingLowerBound().batches(1, 1, 1, 0), "ports must be a whole number of at least 2"),
+    (lambda: CompleteSharingLowerBound().batches(1, 1, 1, 0), "ports = 1 is out of range: it must be at least 2"),
     (lambda: FollowLqdLowerBound().batches(4, 3, 1, 0), "at least one packet per port"),
     (lambda: LqdLowerBound().batches(3, 30, 1, 0), "at least 4"),
     (lambda: FalseNegative(4).batches(4, 30, 1, 0), "below the number of ports"),

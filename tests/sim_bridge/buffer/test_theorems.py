@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.files import Slotted
-from foretail.sim_bridge.arrivals.workloads import WORKLOADS, joined
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.open_loop import scores
 from tests.examples import draws
 from tests.sim_bridge.buffer.test_replay import begin, byte_settings, feed
@@ -68,7 +68,7 @@ def test_perfect_predictions_make_credence_transmit_what_lqd_transmits(name: str
             batches = list(WORKLOADS[name]().batches(ports, buffer, slots, seed))
             if not batches:  # no burst in so few slots
                 continue
-            arrivals = joined(batches)
+            arrivals = Slotted.joined(batches)
             assert np.bincount(arrivals.slot).max() <= ports
             dropped += perfect_makes_credence_lqd(ports, buffer, arrivals, victim=victim, seed=seed)
     assert dropped > 0 or name in ("dt_lower_bound", "permutation")  # LQD takes all of these

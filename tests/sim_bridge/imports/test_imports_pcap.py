@@ -402,7 +402,7 @@ def test_tables_that_do_not_fit_are_refused(tmp_path: Path, text: str, complaint
 def test_other_ports_and_files_are_refused(tmp_path: Path) -> None:
     path = capture_of(tmp_path / "a", ONE)
     refused(lambda: read_captures(None, {4: path}, None, PORTS), "is of port 4, but the switch has ports 0 to 3", path)
-    refused(lambda: read_captures(tmp_path / "b", {}, table_of(tmp_path), PORTS), "cannot read", tmp_path / "b")
+    refused(lambda: read_captures(tmp_path / "b", {}, table_of(tmp_path), PORTS), "cannot be read", tmp_path / "b")
     table = table_of(tmp_path, "10.7.0.0/16,1\n")
     refused(lambda: read_captures(path, {}, table, PORTS), "no prefix of .* holds their destination", path)
     table.write_text('"a\nb",c\n')

@@ -273,7 +273,7 @@ def test_a_file_that_is_huge_or_missing_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(sonic_config, "LARGEST_FILE_BYTES", 100)
     with pytest.raises(ForetailError, match="it is larger than 100 bytes"):
         read_config(SAMPLES / "lossy.json")
-    with pytest.raises(ForetailError, match="cannot read the SONiC configuration"):
+    with pytest.raises(ForetailError, match=r"the SONiC configuration .* cannot be read"):
         read_config(tmp_path / "config_db.json")
 
 

@@ -1,22 +1,17 @@
-"""Write packet logs in the format of Etalon, to try the import without the emulator.
+"""Packet logs in the format of the Etalon emulator, for tests of their import.
 
-``python -m foretail.sim_bridge.imports.synthetic LOG --racks 8 --weeks 20`` emulates racks around a packet switch and
-a rotor: one VOQ per pair, served by its share of the packet uplink and, one day a week, by a circuit. It is a sketch
-of the emulator for trying things out; no result about circuit networks follows from it.
+Racks around a packet switch and a rotor: one VOQ per pair, served by its share of the packet uplink and, one day a
+week, by a circuit. It is a sketch of the emulator; no result about circuit networks follows from it.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import deque
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from foretail.core.errors import ForetailError
-from foretail.core.files import writing
 from foretail.features.records import Records
 from foretail.sim_bridge.imports.etalon.records import DOWN, LAYOUTS, UP
 
@@ -51,7 +46,7 @@ def write_etalon_log(
     time_dilation: int = 20,
     latency_dilated: bool = False,
 ) -> None:
-    """Write packets and events, merged by time, as a packet log; ForetailError if the file system refuses.
+    """Write packets and events, merged by time, as a packet log.
 
     Parameters
     ----------
@@ -74,8 +69,7 @@ def write_etalon_log(
     if record_bytes == 116:
         of_packets["voq"] = packets["voq"]
     of_packets["packet"] = _headers(packets)
-    with writing(path):
-        log[np.argsort(time_ns, kind="stable")].tofile(path)
+    log[np.argsort(time_ns, kind="stable")].tofile(path)
 
 
 def _stamps(time_ns: Any, time_dilation: int) -> Any:
@@ -169,31 +163,3 @@ def emulate(racks: int, weeks: int, load: float, voq_packets: int, seed: int) ->
     packets.sort()
     events.sort()
     return np.array(packets, PACKET_DTYPE), np.array(events, EVENT_DTYPE)
-
-
-def _main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m foretail.sim_bridge.imports.synthetic", description=__doc__)
-    parser.add_argument("log", type=Path)
-    parser.add_argument("--racks", type=int, default=8)
-    parser.add_argument("--weeks", type=int, default=10)
-    parser.add_argument("--load", type=float, default=0.8)
-    parser.add_argument("--voq-packets", type=int, default=50)
-    parser.add_argument("--record-bytes", type=int, choices=sorted(LAYOUTS), default=116)
-    parser.add_argument("--time-dilation", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    if not (3 <= given.racks <= 250 and given.weeks > 0 and given.load > 0 and given.voq_packets > 0):
-        parser.error("--racks must be 3 to 250, --weeks, --load and --voq-packets above 0")
-    if given.time_dilation < 1:
-        parser.error("--time-dilation must be at least 1")
-    packets, events = emulate(given.racks, given.weeks, given.load, given.voq_packets, given.seed)
-    try:
-        write_etalon_log(given.log, packets, events, record_bytes=given.record_bytes, time_dilation=given.time_dilation)
-    except ForetailError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main())
