@@ -115,8 +115,8 @@ def require_within(where: str, value: Any, limits: Mapping[str, Any]) -> None:
     for item in value if typed and isinstance(value, list) else [value]:
         if allowed is not None and item is not None and item not in allowed:
             raise ForetailError(f"{where} = {item} is unknown: choose from {', '.join(allowed)}")
-        number = isinstance(item, Real) and not isinstance(item, bool)
-        if number and not isinstance(item, Integral) and not math.isfinite(item):
+        number = type(item) in (int, float) or (isinstance(item, Real) and not isinstance(item, bool))
+        if number and type(item) is not int and not math.isfinite(item):
             raise ForetailError(f"{where} = {item} is not a finite number")
         if not typed or (number and not _is_within(item, limits)):
             raise ForetailError(f"{where} = {item} is out of range: it must be {range_in_words(limits)}")
@@ -145,6 +145,8 @@ def _kind_in_words(kind: Any) -> str:
 
 
 def _is_of(value: Any, kind: Any) -> bool:
+    if type(value) is kind:  # the usual case, without the classes of numbers
+        return True
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return any(_is_of(value, one) for one in args)

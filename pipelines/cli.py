@@ -69,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 done, 2 bad input, 3 a gate says no, 4 points of a sweep failed, 130 Ctrl-C, 143 SIGTERM, 1 a defect of Foretail.
     """
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # NumPy's idle threads sleep at once, and do not spin
     stopped: list[int] = []
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = False

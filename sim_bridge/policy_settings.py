@@ -449,8 +449,8 @@ def native_parameters(units: Units, given: Mapping[str, Any]) -> dict[str, list[
         numbers = list(value) if isinstance(value, (list, tuple)) and name in ("alpha", "rules") else [value]
         if name == "alpha" and not 1 <= len(numbers) <= _MOST_NATIVE_QUEUES:
             raise ForetailError(f"alpha must hold one number per queue of a port, 1 to {_MOST_NATIVE_QUEUES}")
-        kind = int if table[name].type == "int" else float
+        limits = {**table[name].metadata, "kind": int if table[name].type == "int" else float}
         for one in numbers:
-            require_within(name, one, {**table[name].metadata, "kind": kind})
+            require_within(name, one, limits)
         values[without_unit(name)] = numbers if name in ("alpha", "rules") else value
     return values

@@ -34,6 +34,8 @@ class Selection:
     @property
     def where(self) -> pc.Expression | None:
         """The selection as a filter for :meth:`Dataset.rows`; None selects every row."""
+        if self.start_ns is None and self.end_ns is None:
+            return None
         import pyarrow.compute as pc
 
         time_ns = pc.field("time_ns")

@@ -97,13 +97,13 @@ def test_one_that_no_package_offers_has_no_name(monkeypatch: pytest.MonkeyPatch)
 def test_a_changed_module_beside_a_plugin_is_another_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "beside.py").write_text("from deeper import ONE\n")
     (tmp_path / "deeper.py").write_text("ONE = 1\n")
-    (tmp_path / "mine.py").write_text("import beside\nimport numpy\n\n\nclass Mine:\n    pass\n")
+    (tmp_path / "plugged.py").write_text("import beside\nimport numpy\n\n\nclass Mine:\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("mine", "beside", "deeper"):
+    for name in ("plugged", "beside", "deeper"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    kind = importlib.import_module("mine").Mine
+    kind = importlib.import_module("plugged").Mine
     digests = {source_sha256(kind)}
-    for name in ("mine", "beside", "deeper"):
+    for name in ("plugged", "beside", "deeper"):
         (tmp_path / f"{name}.py").write_text((tmp_path / f"{name}.py").read_text() + "MORE = 1\n")
         digests.add(source_sha256(kind))
     assert len(digests) == 4
