@@ -36,6 +36,7 @@ from foretail.features.demand.matrix import (
     refuse_large,
     uplinks,
 )
+from foretail.features.records import column_values
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -282,7 +283,7 @@ def _column(path: Path, table: pa.Table, name: str) -> npt.NDArray[Any]:
     """Numbers that are all there and in range."""
     column = table[name].combine_chunks()
     _refuse_missing(path, name, column)
-    values: npt.NDArray[Any] = column.cast(_TYPES[name]).to_numpy(zero_copy_only=False)
+    values = column_values(column.cast(_TYPES[name]))
     most = MAX_NODES - 1 if name in _ENDS else np.inf
     wrong = ~((values >= 0) & (values <= most) & np.isfinite(values))
     if wrong.any():

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError, first_line
 from foretail.core.impostors import refuse_impostor
 from foretail.core.reading import Reading
+from foretail.features.records import column_values
 
 PACKET_BYTES = 1024
 SLOT_NS = 1024
@@ -282,7 +283,7 @@ class ArrivalFile:
             row = first + 1 + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
             raise ForetailError(f"{_row(self.path, row)} has no value in column {name}: fill it in")
         try:
-            values: NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+            values: NDArray[np.int64] = column_values(column.cast(pa.int64()))
         except pa.ArrowInvalid:
             row = first + 1 + int(np.argmax(column.to_numpy() > LAST_SLOT))
             value = str(column[row - first - 1])

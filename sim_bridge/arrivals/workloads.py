@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import WORKLOAD_GROUP, Kinds, is_foreign, require, running
-from foretail.core.settings import require_settings, require_within, setting
+from foretail.core.settings import positive_share, require_settings, require_within, setting, share_setting
 from foretail.sim_bridge.arrivals.files import Slotted
 
 BATCH_PACKETS = 2**18
@@ -287,7 +287,7 @@ class Incast(Workload):
 
     load: float = setting(0.1, above=0)  #: mean incast packets per slot and port
     #: probability that an input that takes no part in an incast sends a packet; its port is uniform
-    background_load: float = setting(0.4, at_least=0, at_most=1)
+    background_load: float = share_setting(0.4)
     #: size of a burst in buffers; rounded up to the same number of packets, at least 1, from every sender. The
     #: paper's packet simulations: 0.1 to 1.
     burst_fraction: float = setting(0.5, above=0)
@@ -346,7 +346,7 @@ class Permutation(Workload):
     Within a slot the packets come in the order of the inputs.
     """
 
-    load: float = setting(0.9, above=0, at_most=1)  #: probability that an input sends in a slot
+    load: float = positive_share(0.9)  #: probability that an input sends in a slot
     change_slots: int = setting(1000, at_least=1)  #: slots between two permutations
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
@@ -366,7 +366,7 @@ class Permutation(Workload):
 class Uniform(Workload):
     """Every input sends in a slot with a fixed probability, to a uniformly random port, independently of all else."""
 
-    load: float = setting(0.9, above=0, at_most=1)  #: mean packets per slot and port: the probability
+    load: float = positive_share(0.9)  #: mean packets per slot and port: the probability
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
         some = max(1, CHUNK_PACKETS // ports)

@@ -36,7 +36,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run, Victim
-from foretail.features.records import FlowClass, Records
+from foretail.features.records import FlowClass, Records, column_values
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.open_loop.replay import message_left, require_one_queue, voqs_of
 
@@ -113,7 +113,7 @@ def push_outs(dataset: Dataset, victim: Victim | None = None) -> PushOuts:
     run = dataset.manifest
     replayed = replayed_push_outs(run, dataset.arrivals(), victim or run.rules.victim)
     if victim in (None, run.rules.victim):
-        recorded = [batch.column(0).to_numpy(zero_copy_only=False) for batch in dataset.rows(["lqd_drop"])]
+        recorded = [column_values(batch.column(0)) for batch in dataset.rows(["lqd_drop"])]
         if not np.array_equal(replayed.lqd_drop, np.concatenate([*recorded, np.empty(0, np.bool_)])):
             raise ForetailError(f"the replay of {dataset.path} does not reproduce its labels: collect the trace again")
     return replayed

@@ -10,7 +10,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.scenario import FeatureArithmetic, Rules
 from foretail.core.errors import ForetailError
-from foretail.core.settings import MOST_PORTS, part, rate_setting, require_distinct, seed_setting, setting, time_setting
+from foretail.core.settings import MOST_PORTS, part, rate_setting, require_distinct, setting, time_setting
 
 
 @dataclass
@@ -39,7 +39,9 @@ class EtalonImport:
     packet_delay_ns: int = time_setting(10_000, "Propagation delay of the packet path; no latency is less.")
     circuit_delay_ns: int = time_setting(30_000, "Propagation delay of the circuit; no latency is less.")
     day_ns: int | None = time_setting(180_000, "Median time that a circuit is up; null does not check it.", at_least=1)
-    voq_packets: int | None = seed_setting(None, "Largest capacity of a VOQ; null does not check it.")
+    voq_packets: int | None = setting(
+        None, "Largest capacity of a VOQ; null does not check it.", at_least=1, at_most=2**31 - 1
+    )
     rules: Rules = part(Rules, "Rules of LQD.")
     features: FeatureArithmetic = part(
         FeatureArithmetic, "Arithmetic of the features; average_shift=null means 15, about 33 us."

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from foretail.core.errors import ForetailError
-from foretail.core.settings import LARGEST_BUFFER_BYTES, part, positive_share, rate_setting, setting, time_setting
+from foretail.core.settings import (
+    LARGEST_BUFFER_BYTES,
+    LONGEST_NS,
+    part,
+    positive_share,
+    rate_setting,
+    setting,
+    time_setting,
+)
 
 LONGEST_RTO_NS = 60 * 10**9
 """The simulator's own largest retransmission timeout."""
@@ -37,15 +45,15 @@ class PowerTcp:
 
 @dataclass
 class Hpcc:
-    """HPCC (Li et al., SIGCOMM 2019, section 3), whose defaults are the paper's."""
+    """HPCC (Li et al., SIGCOMM 2019, section 3); eta and maxStage are the paper's, and N is that of PowerTCP."""
 
-    utilisation: float = setting(0.95, "Eta: the utilisation of the fullest link that is sought.", above=0, at_most=1)
+    utilisation: float = positive_share(0.95, "Eta: the utilisation of the fullest link that is sought.")
     most_increases: int = setting(
         5, "MaxStage: round trips in a row that only add to the window.", at_least=0, at_most=1_000
     )
     expected_flows: float = setting(
         100.0,
-        "N: a flow adds (1 - eta) / N of a server's bandwidth-delay product per round trip; the paper varies it.",
+        "N: a flow adds (1 - eta) / N of a server's bandwidth-delay product per round trip.",
         at_least=1,
     )
 
@@ -85,7 +93,9 @@ class Dcqcn:
     increase_interval_ns: int = time_setting(
         55_000, "Time after which the rate rises, again and again.", at_least=1_000
     )
-    increase_bytes: int = time_setting(10_000_000, "Payload sent after which the rate rises too.", at_least=1_000)
+    increase_bytes: int = setting(
+        10_000_000, "Payload sent after which the rate rises too.", at_least=1_000, at_most=LONGEST_NS
+    )
     fast_rounds: int = setting(
         5, "F: from this rise on, of the timer or of the bytes, the target rate rises too.", at_least=1, at_most=1_000
     )

@@ -340,7 +340,7 @@ def _sent(case: RuleCase, so_far: SoFar, settings: OpenLoopSettings) -> list[dic
     if judged is None or asks is None:
         sent = [packets_sent(batches, *switch, [_policy(case.rule)])[0] for batches, _ in drawn]
     elif isinstance(asks, PythonPolicy):
-        sequences = [Slotted.joined(list(batches)) for batches, _ in drawn]
+        sequences = [Slotted.joined(batches) for batches, _ in drawn]
         live = run_live(sequences, *switch, asks.fresh().decide, asks.features, policy=judged.policy)
         sent = [run.transmitted for run in live.runs]
     else:
