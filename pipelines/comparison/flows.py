@@ -25,7 +25,14 @@ from foretail.models.mlflow.registry import NoLineage, lineage
 from foretail.models.mlflow.store import store_exists, tracking_uri
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE, tagged_run
 from foretail.models.scoring.operating_point import constant_decision
-from foretail.pipelines.comparison.policy_runs import PolicyRun, Simulation, check_same_flows, exchange_table, simulate
+from foretail.pipelines.comparison.policy_runs import (
+    PolicyRun,
+    Simulation,
+    check_same_flows,
+    exchange_table,
+    in_sharing_order,
+    simulate,
+)
 from foretail.pipelines.comparison.statistics import (
     PairedDifference,
     chance_text,
@@ -295,8 +302,10 @@ def evaluate_policies(
     seen = () if predictor is None else tuple(seen_seeds(scenario, seeds))
     _announce(simulations, scenario, store, jobs, simulator)
     tasks = {
-        f"{simulation.policy}, seed {simulation.seed}": partial(simulate, simulation, store, simulator)
-        for simulation in simulations
+        f"{simulation.policy}, seed {simulation.seed}": partial(
+            simulate, simulation, store, simulator, others=[one for one in simulations if one.seed == simulation.seed]
+        )
+        for simulation in in_sharing_order(simulations, lambda one: one)
     }
     runs = tuple(run_jobs(tasks, jobs).values())
     check_same_flows(runs)

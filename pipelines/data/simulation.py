@@ -158,6 +158,8 @@ class Simulator(ABC):
     """Name of the simulator."""
     words: ClassVar[str]
     """Name of its program, in words."""
+    watches: ClassVar[bool] = False
+    """Whether it tells which other policies would have decided every packet alike."""
     run: ClassVar[Callable[..., PacketRun]]
     """Runs a document, with the parameters of :func:`foretail.sim_bridge.ns3.driver.run_driver`."""
 
@@ -219,7 +221,7 @@ class OwnSimulator(Simulator):
 class Native(OwnSimulator):
     """Foretail's own TCP over its links and switches."""
 
-    program = NATIVE
+    program, watches = NATIVE, True
     name = words = NATIVE.words
     run = staticmethod(run_native)
 

@@ -43,10 +43,6 @@ public:
           tracked_(settings.shape.queues()),
           arrival_rates_(settings.shape.queues(), settings.scale),
           scale_(settings.scale),
-          features_(settings.features),
-          keeps_averages_(features_.has_any(of_real_averages)),
-          tracks_queues_(features_.has_any(of_tracked_queues)),
-          keeps_arrival_rates_(features_.has_any(of_arrival_rates)),
           bytes_(settings.shape.rates.size()) {
         if (settings.labels || (about_.follows_thresholds && !settings.fluid_slack)) {
             lqd_.emplace(settings.shape, settings.rules, settings.scale, settings.features, settings.occamy_oracle);
@@ -55,9 +51,15 @@ public:
         if (settings.shape.pause || about_.sees_ingress)
             ingress_.emplace(settings.shape.ports(), settings.shape.priorities,
                              settings.shape.pause.value_or(PauseSettings{}));
-        watches_arrivals_ = keeps_arrival_rates_ || lqd_ || fluid_ || about_.sees_arrivals || about_.expels;
-        watches_departures_ = tracks_queues_ || about_.sees_departures || ingress_;
-        watches_lengths_ = keeps_averages_ || about_.follows_changes;
+        keep(settings.features);
+    }
+
+    /// Goes on with a policy that has seen all that this switch has, and with those features alone.
+    void go_on_with(std::unique_ptr<AnyPolicy> policy, FeatureSet features) {
+        policy_ = PolicyValue(std::move(policy));
+        about_ = policy_->about();
+        if (!about_.follows_thresholds && !features.has_any(of_virtual_lqd)) lqd_.reset();
+        keep(features);
     }
 
     /// Sends all that has left the real queues by `now`. The virtual ones follow with the next arrival.
@@ -183,6 +185,16 @@ public:
     }
 
 private:
+    /// Keeps what these features and the policy need.
+    void keep(FeatureSet features) {
+        features_ = features;
+        keeps_averages_ = features.has_any(of_real_averages);
+        tracks_queues_ = features.has_any(of_tracked_queues);
+        keeps_arrival_rates_ = features.has_any(of_arrival_rates);
+        watches_arrivals_ = keeps_arrival_rates_ || lqd_ || fluid_ || about_.sees_arrivals || about_.expels;
+        watches_departures_ = tracks_queues_ || about_.sees_departures || ingress_;
+        watches_lengths_ = keeps_averages_ || about_.follows_changes;
+    }
     /// Brings up to an arrival what is kept beside the real queues, where anything is.
     template <class Sink>
     [[gnu::noinline]] void watch(const Arrival& arrival, Row row, Sink& sink) {

@@ -77,6 +77,29 @@ class PacketRun(Summarised):
         """Return what became of every flow: array of FLOW_DTYPE, background and answers by start, then messages."""
         return read_records(self.folder / "flows.bin", FLOW_DTYPE)
 
+    def take_watched(self) -> list[dict[str, Any] | None]:
+        """Take the policies that were watched out of the run's files, which are then those of a run without them.
+
+        Returns
+        -------
+        list of dict or None
+            Of every one the summary that its own run would have, without the time that one takes; None where it would
+            have decided a packet otherwise.
+        """
+        settings = self.settings()
+        del settings["watched"]
+        own = []
+        for watched in self.summary.pop("watched"):
+            switches = [
+                {**switch, **counts}
+                for switch, counts in zip(self.summary["switches"], watched["switches"], strict=True)
+            ]
+            times = dict.fromkeys(("simulation_cpu_seconds", "simulation_wall_seconds", "wall_seconds"), 0.0)
+            of_policy = {name: watched[name] for name in ("tau", "flipped_predictions")}
+            own.append(None if watched["differs"] else {**self.summary, **of_policy, **times, "switches": switches})
+        write_documents(self.folder, {"settings": settings, "summary": self.summary})
+        return own
+
     def settings(self) -> dict[str, Any]:
         """Return the driver's document of the run."""
         return _read_json(self.folder / "settings.json")
@@ -116,6 +139,13 @@ class PacketRun(Summarised):
         return read_records(self.folder / "occupancy.bin", OCCUPANCY_DTYPE)
 
 
+def write_documents(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write documents of a run, by the names of their files."""
+    with writing(folder):
+        for name, document in documents.items():
+            (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
 def etalon_log(folder: Path) -> Path:
     """Return the packet log of a finished run of racks with circuits, in the format of the Etalon emulator."""
     return folder / "etalon.log"
@@ -125,9 +155,7 @@ def run_program(
     executable: Path, settings: Mapping[str, Any], folder: Path, progress: Callable[[Progress], None] | None, what: str
 ) -> None:
     """Run a simulator that takes the driver's settings, and wait for it; `what` is its name in errors."""
-    with writing(folder):
-        document = json.dumps(with_compiled_policy(settings), indent=1)
-        (folder / "settings.json").write_text(document + "\n", encoding="utf-8")
+    write_documents(folder, {"settings": with_compiled_policy(settings)})
     command = [executable, folder / "settings.json", folder]
     complaints: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:

@@ -33,8 +33,8 @@ public:
 
     /// `alphas` sets those of a policy that takes them; none where they stay.
     LeafSpine(const Settings& settings, Predictor& predictor, ArrivalTrace* trace, EventOrder& order,
-              AlphaPredictor* alphas = nullptr)
-        : topology_(settings.topology), order_(&order), predictor_(&predictor), alphas_(alphas) {
+              AlphaPredictor* alphas = nullptr, Watching* watching = nullptr)
+        : topology_(settings.topology), order_(&order), predictor_(&predictor), alphas_(alphas), watching_(watching) {
         using buffer::LineRate;
         const auto server_rate = LineRate::from_bps(topology_.server_link_bps, topology_.wire_overhead_bytes);
         const auto spine_rate = [&](int spine) {
@@ -237,9 +237,9 @@ private:
         for (std::size_t port = 0; port < rates.size(); ++port)
             add_line(rates[port], index, static_cast<buffer::Port>(port));
         buffer::SwitchSettings settings =
-            buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
+            buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr, watching_);
         s.set_headroom_aside(settings.shape);
-        switches_.emplace_back(s, index, settings, predictor, trace);
+        switches_.emplace_back(s, index, settings, predictor, trace, watching_);
         if (alphas_ && alphas_->interval_ns()) setters_.emplace_back(*alphas_, settings.shape, index);
     }
 
@@ -403,6 +403,7 @@ private:
     EventOrder* order_;
     Predictor* predictor_;
     AlphaPredictor* alphas_;
+    Watching* watching_;
     BranchPoints* branches_ = nullptr;
     bool pauses_ = false;   // some queues may not lose
     bool watched_ = false;  // something here or outside looks at every arrival

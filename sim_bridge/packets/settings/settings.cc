@@ -364,6 +364,8 @@ Settings read_settings(const Group& root) {
                std::string("'queues.count'"));
     s.pfc = root.group("pfc", read_pauses);
     s.policy = root.group("policy", [&](const Group& group) { return read_policy(group, s.queues); });
+    if (root.has("watched"))
+        s.watched = root.groups("watched", [&](const Group& group) { return read_policy(group, s.queues); });
     s.rules = root.group("rules", [&](const Group& group) { return read_rules(group, s); });
     const auto [cell_shift, average_shift] = root.group("features", [](const Group& group) {
         return std::pair(std::countr_zero(static_cast<std::uint64_t>(group.get<std::int64_t>("cell_bytes"))),
@@ -383,6 +385,9 @@ Settings read_settings(const Group& root) {
 }
 
 void Settings::require_hashed(const std::string& network) const {
+    if (!watched.empty())
+        refuse("setting 'watched' names policies, and " + network +
+               " watches none: run it in the native network, or set it to []");
     if (topology.slow_spines > 0)
         refuse("setting 'topology.slow_spines' = " + std::to_string(topology.slow_spines) + " is more than " + network +
                " has: run it in the native network, or set it to 0");
@@ -411,13 +416,17 @@ void Transport::require_tcp(const std::string& network) const {
 
 Settings resolved(Settings s) {
     const auto rtt = static_cast<double>(s.base_rtt_ns());
-    s.policy.settings.numbers["rtt"] = rtt;
-    s.policy.settings.numbers["artifact_cut"] = full_packet_bytes;
     if (s.scale.average_shift < 0) s.scale.average_shift = static_cast<int>(std::lround(std::log2(rtt)));
     if (s.queues.scheduler == buffer::Scheduler::deficit_round_robin && s.queues.quantum_bytes.empty())
         s.queues.quantum_bytes.assign(static_cast<std::size_t>(s.queues.count),
                                       s.packet_bytes(s.transport.segment_bytes));
-    s.policy.settings.scale = s.scale;
+    const auto resolve = [&](PolicyChoice& policy) {
+        policy.settings.numbers["rtt"] = rtt;
+        policy.settings.numbers["artifact_cut"] = full_packet_bytes;
+        policy.settings.scale = s.scale;
+    };
+    resolve(s.policy);
+    std::ranges::for_each(s.watched, resolve);
     return s;
 }
 

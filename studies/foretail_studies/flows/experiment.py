@@ -32,7 +32,13 @@ from foretail.core.settings import part, seed_setting, setting, share_setting
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.figure_style import MARKERS, panels, plain_ticks, styled, with_legend
 from foretail.pipelines.comparison.flows import say_unasked
-from foretail.pipelines.comparison.policy_runs import PolicyRun, Simulation, check_same_flows, simulate
+from foretail.pipelines.comparison.policy_runs import (
+    PolicyRun,
+    Simulation,
+    check_same_flows,
+    in_sharing_order,
+    simulate,
+)
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.simulation import Simulator, simulators_of
 from foretail.pipelines.errors import PointsFailed
@@ -577,11 +583,16 @@ def _simulated(
     runs: dict[str, PolicyRun] = {}
     failed: dict[str, str] = {}
     missing = {}
+    of_traffic: dict[tuple[str, int], list[Simulation]] = {}
     for point in points:
+        of_traffic.setdefault((point.condition, point.simulation.seed), []).append(point.simulation)
+    for point in in_sharing_order(points, lambda point: point.simulation):
+        others = of_traffic[(point.condition, point.simulation.seed)]
         try:
             entry = store.find(point.simulation.key)
             if entry is None:
-                missing[point.name] = partial(simulate, point.simulation, store, plan.simulators[point.condition])
+                simulator = plan.simulators[point.condition]
+                missing[point.name] = partial(simulate, point.simulation, store, simulator, others=others)
             else:
                 runs[point.name] = point.simulation.opened(entry)
         except ForetailError as error:
