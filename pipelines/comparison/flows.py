@@ -207,6 +207,15 @@ class FlowsResult(Summarised):
                 f"{unfinished} flows were unfinished at the end of their runs and count with their age: "
                 "percentiles of their classes are lower bounds"
             )
+        alike: dict[str, dict[str, None]] = {}
+        for run in self.runs:
+            if run.decided_as is not None:
+                alike.setdefault(run.decided_as, {})[run.policy] = None
+        notes += [
+            f"one run is that of several policies, which decide every packet as {other} on some seeds: "
+            + ", ".join(names)
+            for other, names in alike.items()
+        ]
         if any(run.never_started for run in self.runs):
             counts = {
                 policy: sum(run.never_started for run in self.runs if run.policy == policy) for policy in self.policies

@@ -269,7 +269,11 @@ def simulate(
             simulate_flows(simulation.document, folder, simulator, report)
             return
         policies = [other.document["policy"] for other in watched]
-        run = simulate_flows({**simulation.document, "watched": policies}, folder, simulator, report)
+        try:
+            run = simulate_flows({**simulation.document, "watched": policies}, folder, simulator, report)
+        except ForetailError:  # of another policy perhaps, and then it fails alone, too
+            simulate_flows(simulation.document, folder, simulator, report)
+            return
         summaries = run.take_watched()
         alike.extend((one, summary) for one, summary in zip(watched, summaries, strict=True) if summary is not None)
 

@@ -450,10 +450,11 @@ class FlowFindings:
         )
 
     def _notes(self) -> list[str]:
-        reused = int(self.points["reused"].sum())
+        alike, reused = (int(self.points[name].sum()) for name in ("alike", "reused"))
         speed = mean_interval(self.points["packets_per_cpu_second"].dropna().tolist()).mean
         notes = [
-            f"{len(self.points):,} points, {reused:,} of them reused, {self.points['cpu_seconds'].sum():,.0f} CPU s"
+            f"{len(self.points):,} points, {alike:,} of them of policies that decided every packet as another one did, "
+            f"{reused - alike:,} others reused, {self.points['cpu_seconds'].sum():,.0f} CPU s"
         ]
         if speed is not None:
             notes[0] += f", {speed:,.0f} leaf data packets per CPU s"
@@ -665,7 +666,7 @@ def _point_rows(points: Sequence[FlowPoint], runs: Mapping[str, PolicyRun]) -> p
             for name in QUESTIONS:
                 count = getattr(run, name)
                 figures[name] = np.nan if count is None else count
-            key = {"key": point.simulation.key.digest, "reused": run.reused}
+            key = {"key": point.simulation.key.digest, "reused": run.reused, "alike": run.decided_as is not None}
             rows.append(row | {"seed": run.seed} | metrics | figures | key)
     return pd.DataFrame(rows)
 
