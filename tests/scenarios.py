@@ -18,6 +18,8 @@ _TINY: dict[str, Any] = {
         "leaves": 2,
         "spines": 2,
         "servers_per_leaf": 4,
+        "pods": 1,
+        "cores": 0,
         "server_link_bps": 10_000_000_000,
         "slow_spines": 0,
         "erasure_probability": 0.0,

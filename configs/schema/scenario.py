@@ -71,11 +71,12 @@ class Balancing:
                 f"{where}.metric = {self.metric} means nothing to {self.name}: leave it out, or set {where}.name=rss"
             )
 
-    def check_fits(self, where: str, is_star: bool, marks_packets: bool, has_collective: bool) -> None:
+    def check_fits(self, where: str, kind: str, marks_packets: bool, has_collective: bool) -> None:
         """Raise ForetailError on a balancer without spines, marks that it reads, or equal flows; `where` has all."""
-        if self.name != "ecmp" and is_star:
+        if self.name != "ecmp" and kind != "leaf_spine":
             raise ForetailError(
-                f"{where}.balancing.name = {self.name} needs spines to choose from, and a star has none: set it to ecmp"
+                f"{where}.balancing.name = {self.name} chooses among the spines of a leaf_spine, which a {kind} has "
+                "not: set it to ecmp"
             )
         if self.reads_marks and not marks_packets:
             raise ForetailError(
@@ -90,24 +91,32 @@ class Balancing:
 
 
 MOST_SERVERS = 65_535
+ROLES = ("leaf", "spine", "core")
+"""Roles of switches."""
 
 
 @dataclass
 class Topology:
-    """A leaf-spine network, every leaf connected once to every spine (paper, section 4.1), or a single switch."""
+    """A leaf-spine network, every leaf connected once to every spine (paper, section 4.1), a fat tree, or one switch.
+
+    In a fat tree a spine belongs to a pod and is connected to the leaves of its pod, and to cores. With
+    ``k = 6`` it has 6 pods with 3 leaves and 3 spines each, and 9 cores: ``leaves=18, spines=18, cores=9, pods=6``.
+    """
 
     kind: str = setting(
         "leaf_spine",
-        "Topology: leaves and spines, or one switch for all servers (star).",
-        one_of=("leaf_spine", "star"),
+        "Topology: leaves and spines, a fat tree, which has pods below cores, or one switch for all servers (star).",
+        one_of=("leaf_spine", "fat_tree", "star"),
     )
     leaves: int = setting(MISSING, "Number of leaf switches; 1 in a star.", at_least=1, at_most=1024)
     spines: int = setting(MISSING, "Number of spine switches; 0 in a star.", at_least=0, at_most=1024)
     servers_per_leaf: int = setting(MISSING, "Number of servers below each leaf.", at_least=1, at_most=1024)
-    server_link_bps: int = rate_setting(10_000_000_000, "Rate of every server link.", at_least=1_000_000)
-    spine_link_bps: int = rate_setting(
-        10_000_000_000, "Rate of every link between a leaf and a spine.", at_least=1_000_000
+    pods: int = setting(1, "Number of pods of a fat tree, which share its leaves and spines.", at_least=1, at_most=1024)
+    cores: int = setting(
+        0, "Number of core switches of a fat tree; the spines of a pod share them.", at_least=0, at_most=1024
     )
+    server_link_bps: int = rate_setting(10_000_000_000, "Rate of every server link.", at_least=1_000_000)
+    spine_link_bps: int = rate_setting(10_000_000_000, "Rate of every link between two switches.", at_least=1_000_000)
     slow_spines: int = setting(
         0, "Number of spines whose links are slow, in the native network.", at_least=0, at_most=1023
     )
@@ -157,14 +166,49 @@ class Topology:
             for server in every
         ]
 
+    def port_rates_bps(self, role: str) -> list[int]:
+        """Rates of the ports of a leaf, a spine or a core (`role`), slow spines aside; nothing of what is not there."""
+        spines, leaves = self.spines // self.pods, self.leaves // self.pods
+        above = self.cores // spines if spines else 0
+        return {
+            "leaf": [self.server_link_bps] * self.servers_per_leaf + [self.spine_link_bps] * spines,
+            "spine": [self.spine_link_bps] * (leaves + above) if spines else [],
+            "core": [self.spine_link_bps] * self.pods if self.cores else [],
+        }[role]
+
+    def _check_tree(self, where: str) -> None:
+        """Raise ForetailError unless pods share leaves, spines and cores evenly."""
+        if self.pods < 2 or self.leaves % self.pods or self.spines % self.pods or self.spines == 0:
+            raise ForetailError(
+                f"{where}.pods = {self.pods} do not share {self.leaves} leaves and {self.spines} spines evenly: give "
+                "at least two, and a multiple of them in leaves and spines"
+            )
+        if self.cores == 0 or self.cores % (self.spines // self.pods):
+            raise ForetailError(
+                f"{where}.cores = {self.cores} are not shared evenly by the {self.spines // self.pods} spines of a "
+                "pod: give a multiple of these"
+            )
+        if self.slow_spines:
+            raise ForetailError(
+                f"{where}.slow_spines = {self.slow_spines} is for leaf_spine: set it to 0, or change {where}.kind"
+            )
+
     def check(self, where: str) -> None:
-        """Raise ForetailError unless there are leaves and spines, or one leaf without a spine in a star."""
+        """Raise ForetailError unless the numbers of switches are those of the kind."""
         if self.is_star and (self.leaves, self.spines) != (1, 0):
             raise ForetailError(
                 f"{where}.kind = star is one switch, and there are {self.leaves} leaves and {self.spines} spines: set "
                 f"{where}.leaves=1 and {where}.spines=0"
             )
-        if not self.is_star and (self.leaves == 1 or self.spines == 0):
+        is_tree = self.kind == "fat_tree"
+        if not is_tree and (self.pods, self.cores) != (1, 0):
+            raise ForetailError(
+                f"{where}.pods = {self.pods} and {where}.cores = {self.cores} are of a fat tree: set "
+                f"{where}.kind=fat_tree, or leave them out"
+            )
+        if is_tree:
+            self._check_tree(where)
+        elif not self.is_star and (self.leaves == 1 or self.spines == 0):
             raise ForetailError(
                 f"{where}.leaves = {self.leaves} and {where}.spines = {self.spines} are no leaf_spine, which has at "
                 f"least 2 and 1: raise them, or set {where}.kind=star"
@@ -307,7 +351,8 @@ class Scenario:
         topology = self.topology
         wire_bytes = 40 + topology.wire_overhead_bytes
         packets = (self.transport.segment_bytes + wire_bytes, wire_bytes)
-        links = (topology.server_link_bps,) if topology.is_star else (topology.server_link_bps, topology.spine_link_bps)
+        links = [topology.server_link_bps]
+        links += [topology.spine_link_bps] * {"star": 0, "leaf_spine": 1, "fat_tree": 2}[topology.kind]
         crossed = [(size, bps) for size in packets for bps in links]
         return sum(2 * (topology.link_delay_ns - (-8 * 10**9 * size // bps)) for size, bps in crossed)
 
@@ -322,18 +367,15 @@ class Scenario:
         reaction_ns = 2 * packet_ns + frame_ns + 2 * self.topology.link_delay_ns
         return packet + math.ceil(reaction_ns * (link_bps / 8e9))
 
-    @property
-    def spine_buffer_bytes(self) -> int:
-        """Shared buffer of a spine, which has a port to every leaf."""
-        topology = self.topology
-        return topology.buffer_bytes_per_port_per_gbps * topology.leaves * topology.spine_link_bps // 1_000_000_000
+    def buffer_bytes(self, role: str) -> int:
+        """Shared buffer of a leaf, a spine or a core (`role`): bytes per port and Gbps, summed over its ports."""
+        bps = sum(self.topology.port_rates_bps(role))
+        return self.topology.buffer_bytes_per_port_per_gbps * bps // 1_000_000_000
 
     @property
     def leaf_buffer_bytes(self) -> int:
-        """Shared buffer of a leaf: bytes per port and Gbps, summed over its server and spine ports."""
-        topology = self.topology
-        bps = topology.servers_per_leaf * topology.server_link_bps + topology.spines * topology.spine_link_bps
-        return topology.buffer_bytes_per_port_per_gbps * bps // 1_000_000_000
+        """Shared buffer of a leaf."""
+        return self.buffer_bytes("leaf")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on traffic that the network cannot carry."""
@@ -371,9 +413,7 @@ class Scenario:
             )
         self.elephants.check_fits(f"{where}.elephants", servers, topology.server_link_bps, self.traffic_ns)
         self.collective.check_fits(f"{where}.collective", servers)
-        self.balancing.check_fits(
-            where, topology.is_star, self.transport.marks_packets, self.collective.kind is not None
-        )
+        self.balancing.check_fits(where, topology.kind, self.transport.marks_packets, self.collective.kind is not None)
         timely, base_rtt_ns = self.transport.timely, self.base_rtt_ns
         if self.transport.name == "timely" and timely.high_rtt_ns <= base_rtt_ns:
             raise ForetailError(
@@ -396,7 +436,7 @@ class Scenario:
                 f"{where}.queues.count, or order=longest_queue"
             )
         self._check_headroom(where)
-        largest = max(self.leaf_buffer_bytes, self.spine_buffer_bytes)
+        largest = max(map(self.buffer_bytes, ROLES))
         if largest > LARGEST_BUFFER_BYTES:
             raise ForetailError(
                 f"the buffer of a switch holds {largest} bytes, more than the {LARGEST_BUFFER_BYTES} of the largest: "
@@ -425,12 +465,10 @@ class Scenario:
                 f"the {needed} that may come after a pause over a link of {max(links)} bit/s and "
                 f"{topology.link_delay_ns} ns: raise it"
             )
-        leaf = (topology.servers_per_leaf * [topology.server_link_bps]) + topology.spines * [topology.spine_link_bps]
-        spine = topology.leaves * [topology.spine_link_bps]
-        for name, ports, buffer_bytes in (
-            ("leaf", leaf, self.leaf_buffer_bytes),
-            ("spine", spine, self.spine_buffer_bytes),
-        )[: 1 if topology.is_star else 2]:
+        for name in ROLES:
+            ports, buffer_bytes = topology.port_rates_bps(name), self.buffer_bytes(name)
+            if not ports:
+                continue
             all_queues = lossless * sum(pfc.headroom_bytes or self.headroom_needed_bytes(bps) for bps in ports)
             pool = pfc.headroom_pool_bytes or all_queues
             if pool + 2 * (self.transport.segment_bytes + 40) > buffer_bytes:

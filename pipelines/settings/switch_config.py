@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from foretail.configs.schema.scenario import Scenario
+from foretail.configs.schema.scenario import ROLES, Scenario
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge.imports.sonic.config import read_config
 from foretail.sim_bridge.imports.sonic.simulated import Simulated, simulated, usual_priorities
@@ -86,7 +86,7 @@ def _require_fits(buffers: SonicBuffers, run: Simulated, node: DictConfig) -> No
         raise TypeError("the scenario is none")
     topology, together = scenario.topology, run.policy.ingress_pool_bytes + run.pfc.headroom_pool_bytes
     needed = max(together, *(max(pool.size_bytes, pool.xoff_bytes or 0) for pool in buffers.pools.values()))
-    sizes = [scenario.leaf_buffer_bytes] + ([] if topology.is_star else [scenario.spine_buffer_bytes])
+    sizes = [bytes_ for bytes_ in map(scenario.buffer_bytes, ROLES) if bytes_]
     per_port = -(-needed * topology.buffer_bytes_per_port_per_gbps // max(min(sizes), 1))
     try:
         buffers.require_fits(min(sizes))

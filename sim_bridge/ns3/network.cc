@@ -119,13 +119,16 @@ using buffer::Port;
 
 namespace {
 
-std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, std::vector<LineRate> rates,
-                                        std::int64_t buffer_bytes, Predictor& predictor, AlphaPredictor& alphas,
+std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, Predictor& predictor, AlphaPredictor& alphas,
                                         ArrivalTrace* trace) {
     std::vector<SwitchLink> links;
-    for (const LineRate& rate : rates) links.push_back({rate, s.topology.link_delay_ns, nullptr});
+    std::vector<LineRate> rates;
+    for (const std::int64_t bps : s.topology.port_rates_bps(index)) {
+        rates.push_back(LineRate::from_bps(bps, s.topology.wire_overhead_bytes));
+        links.push_back({rates.back(), s.topology.link_delay_ns, nullptr});
+    }
     const buffer::SwitchSettings settings =
-        buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
+        buffer_settings(s, std::move(rates), s.topology.buffer_bytes(index), predictor, trace != nullptr);
     return std::make_unique<SwitchNode>(s, index, std::move(links), settings, predictor, alphas, trace);
 }
 
@@ -135,26 +138,16 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Alp
                       ArrivalTrace* trace) {
     const Topology& t = s.topology;
     const auto server_rate = LineRate::from_bps(t.server_link_bps, t.wire_overhead_bytes);
-    const auto spine_rate = LineRate::from_bps(t.spine_link_bps, t.wire_overhead_bytes);
     Network network;
 
-    for (int leaf = 0; leaf < t.leaves; ++leaf) {
-        std::vector<LineRate> rates(static_cast<std::size_t>(t.servers_per_leaf), server_rate);
-        rates.insert(rates.end(), static_cast<std::size_t>(t.spines), spine_rate);
-        network.switches.push_back(
-            make_switch(s, leaf, std::move(rates), t.leaf_buffer_bytes(), predictor, alphas, trace));
-    }
-    for (int spine = 0; spine < t.spines; ++spine) {
-        const std::vector<LineRate> rates(static_cast<std::size_t>(t.leaves), spine_rate);
-        network.switches.push_back(
-            make_switch(s, t.leaves + spine, rates, t.spine_buffer_bytes(), predictor, alphas, trace));
-    }
-    for (int leaf = 0; leaf < t.leaves; ++leaf) {
-        for (int spine = 0; spine < t.spines; ++spine) {
-            auto& leaf_switch = network.switches[static_cast<std::size_t>(leaf)];
-            auto& spine_switch = network.switches[static_cast<std::size_t>(t.leaves + spine)];
-            leaf_switch->connect(t.servers_per_leaf + spine, spine_switch.get());
-            spine_switch->connect(leaf, leaf_switch.get());
+    for (int node = 0; node < t.switches(); ++node)
+        network.switches.push_back(make_switch(s, node, predictor, alphas, trace));
+    for (int node = 0; node < t.switches(); ++node) {
+        for (std::size_t port = 0; port < t.port_rates_bps(node).size(); ++port) {
+            const int far = t.far_end(node, static_cast<Port>(port)).first;
+            if (far >= 0)
+                network.switches[static_cast<std::size_t>(node)]->connect(
+                    static_cast<Port>(port), network.switches[static_cast<std::size_t>(far)].get());
         }
     }
 

@@ -82,7 +82,7 @@ public:
     [[nodiscard]] std::span<const Hop> hops() const { return {hops_.data(), count_}; }
 
 private:
-    std::array<Hop, 3> hops_;  ///< leaf, spine, leaf
+    std::array<Hop, 5> hops_;  ///< leaf, spine, core, spine, leaf at most
     std::size_t count_ = 0;
 };
 

@@ -62,7 +62,7 @@ void plan_background(const Settings& s, std::vector<PlannedFlow>& flows) {
 
 void plan_incast(const Settings& s, std::vector<PlannedFlow>& flows) {
     if (s.incast.queries_per_second_per_server <= 0) return;
-    const double burst = s.incast.burst_fraction * static_cast<double>(s.topology.leaf_buffer_bytes());
+    const double burst = s.incast.burst_fraction * static_cast<double>(s.topology.buffer_bytes(0));
     const auto response = std::max<std::int64_t>(1, static_cast<std::int64_t>(burst / s.incast.fan_in));
     const auto pair = [&](int source, int destination) {
         return std::int64_t{source} * s.topology.servers() + destination;
@@ -131,19 +131,15 @@ std::uint32_t path_hash(int source, int destination, std::uint16_t source_port, 
 }
 
 std::int64_t ideal_fct_ns(const Settings& settings, const PlannedFlow& flow) {
-    using buffer::LineRate;
     if (flow.size_bytes >= endless_bytes) return 0;
     const Topology& topology = settings.topology;
-    const auto server = LineRate::from_bps(topology.server_link_bps, topology.wire_overhead_bytes);
-    const auto spine = LineRate::from_bps(topology.spine_link_bps, topology.wire_overhead_bytes);
-    std::vector<LineRate> path{server, server};
-    if (topology.leaf_of(flow.source) != topology.leaf_of(flow.destination)) path = {server, spine, spine, server};
+    const std::vector<buffer::LineRate> path = topology.path(flow.source, flow.destination);
 
     const std::int64_t segment = settings.transport.segment_bytes;
     const std::int64_t full = (flow.size_bytes - 1) / segment;  // segments before the last
     const std::int64_t last = settings.packet_bytes(flow.size_bytes - full * segment);
     std::int64_t first_sent = 0, slowest = 0, last_sent = 0;
-    for (const LineRate& hop : path) {
+    for (const buffer::LineRate& hop : path) {
         const std::int64_t duration = hop.duration(settings.packet_bytes(segment));
         first_sent += duration;
         slowest = std::max(slowest, duration);

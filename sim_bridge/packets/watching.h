@@ -12,7 +12,6 @@ namespace foretail::packets {
 class Watching {
 public:
     explicit Watching(const Settings& s) {
-        const int switches = s.topology.leaves + s.topology.spines;
         const bool decides_alone =
             s.queues.lossless != 0 || s.trace || s.counters || s.branches || s.policy.known->pushes_out;
         for (const PolicyChoice& policy : s.watched) {
@@ -21,7 +20,7 @@ public:
             policies_.push_back({.policy = policy,
                                  .predictor = Predictor(of_policy),
                                  .differs = decides_alone || !can_be_watched(s.policy) || !can_be_watched(policy),
-                                 .asked = std::vector<std::int64_t>(static_cast<std::size_t>(switches))});
+                                 .asked = std::vector<std::int64_t>(static_cast<std::size_t>(s.topology.switches()))});
         }
         count();
     }
@@ -136,9 +135,7 @@ public:
     [[nodiscard]] std::unique_ptr<AnyPolicy> decides() const { return decides_->clone(); }
 
     [[nodiscard]] const buffer::KnownPolicy& about() const override { return about_; }
-    [[nodiscard]] std::unique_ptr<AnyPolicy> clone() const override {
-        return std::make_unique<WatchingPolicy>(*this);
-    }
+    [[nodiscard]] std::unique_ptr<AnyPolicy> clone() const override { return std::make_unique<WatchingPolicy>(*this); }
 
     buffer::Outcome decide(const buffer::Arrival& arrival, const buffer::QueueLengths& queues,
                            const buffer::DecisionInputs& inputs) override {

@@ -8,8 +8,8 @@
 
 namespace foretail::packets {
 
-/// A star or a leaf-spine network in virtual time, without a clock: hosts with an unbounded queue onto one link each,
-/// and switches under one policy. Switches and ports have the numbers that they have in ns-3.
+/// A star, a leaf-spine network or a fat tree in virtual time, without a clock: hosts with an unbounded queue onto one
+/// link each, and switches under one policy. Switches and ports have the numbers that they have in ns-3.
 ///
 /// Events are arrivals at the ends of links, in order of time and then of their scheduling: a host's packet is
 /// scheduled when it is sent, that of a switch when it is the next on its link. A link has at most one event, that of
@@ -37,23 +37,11 @@ public:
         : topology_(settings.topology), order_(&order), predictor_(&predictor), alphas_(alphas), watching_(watching) {
         using buffer::LineRate;
         const auto server_rate = LineRate::from_bps(topology_.server_link_bps, topology_.wire_overhead_bytes);
-        const auto spine_rate = [&](int spine) {
-            return LineRate::from_bps(topology_.bps_of_spine(spine), topology_.wire_overhead_bytes);
-        };
         for (int host = 0; host < topology_.servers(); ++host) {
             add_line(server_rate, -1, 0);
             places_.emplace_back(lines_.back().far_node, lines_.back().far_port);
         }
-        for (int leaf = 0; leaf < topology_.leaves; ++leaf) {
-            std::vector<LineRate> rates(static_cast<std::size_t>(topology_.servers_per_leaf), server_rate);
-            for (int spine = 0; spine < topology_.spines; ++spine) rates.push_back(spine_rate(spine));
-            add_switch(settings, leaf, std::move(rates), topology_.leaf_buffer_bytes(), predictor, trace);
-        }
-        for (int spine = 0; spine < topology_.spines; ++spine) {
-            std::vector<LineRate> rates(static_cast<std::size_t>(topology_.leaves), spine_rate(spine));
-            add_switch(settings, topology_.leaves + spine, std::move(rates), topology_.spine_buffer_bytes(), predictor,
-                       trace);
-        }
+        for (int node = 0; node < topology_.switches(); ++node) add_switch(settings, node, predictor, trace);
         watched_ = !setters_.empty() || predictor.waits();
         line_count_ = lines_.size();
         pauses_ = settings.queues.lossless != 0;
@@ -231,13 +219,15 @@ private:
         const auto [far_node, far_port] = topology_.far_end(node, node < 0 ? static_cast<int>(lines_.size()) : port);
         lines_.push_back({Link<FramePtr>(rate, topology_.link_delay_ns), node, port, far_node, far_port});
     }
-    void add_switch(const Settings& s, int index, std::vector<buffer::LineRate> rates, std::int64_t buffer_bytes,
-                    Predictor& predictor, ArrivalTrace* trace) {
+    void add_switch(const Settings& s, int index, Predictor& predictor, ArrivalTrace* trace) {
         first_line_.push_back(lines_.size());
-        for (std::size_t port = 0; port < rates.size(); ++port)
-            add_line(rates[port], index, static_cast<buffer::Port>(port));
+        std::vector<buffer::LineRate> rates;
+        for (const std::int64_t bps : topology_.port_rates_bps(index)) {
+            rates.push_back(buffer::LineRate::from_bps(bps, topology_.wire_overhead_bytes));
+            add_line(rates.back(), index, static_cast<buffer::Port>(rates.size() - 1));
+        }
         buffer::SwitchSettings settings =
-            buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr, watching_);
+            buffer_settings(s, std::move(rates), topology_.buffer_bytes(index), predictor, trace != nullptr, watching_);
         s.set_headroom_aside(settings.shape);
         switches_.emplace_back(s, index, settings, predictor, trace, watching_);
         if (alphas_ && alphas_->interval_ns()) setters_.emplace_back(*alphas_, settings.shape, index);
@@ -268,9 +258,11 @@ private:
     [[gnu::always_inline]] void receive(int number, buffer::Port ingress, FramePtr frame, std::int64_t now) {
         const auto index = static_cast<std::size_t>(number);
         const auto [leaf, port_of_leaf] = places_[static_cast<std::size_t>(frame->destination)];
-        const buffer::Port port = number >= topology_.leaves ? leaf
-                                  : number == leaf           ? port_of_leaf
-                                                             : topology_.port_upwards(frame->path_hash);
+        const buffer::Port port = topology_.cores > 0
+                                      ? topology_.port_towards(number, frame->destination, frame->path_hash)
+                                  : number >= topology_.leaves ? leaf
+                                  : number == leaf             ? port_of_leaf
+                                                               : topology_.port_upwards(frame->path_hash);
         Wires wires{*this, first_line_[index]};
         Switch& node = switches_[index];
         const buffer::Arrival arrival = node.arrival_of(*frame, port, now, ingress);

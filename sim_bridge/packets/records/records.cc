@@ -41,15 +41,8 @@ json lossless_summary(const LosslessCounts& counts, const buffer::PauseSettings&
 
 json switch_summary(const Topology& t, int index, const SwitchCounts& counts, std::int64_t queued_bytes,
                     std::int64_t threshold_deficits) {
-    const bool leaf = index < t.leaves;
-    std::vector<std::int64_t> rates(leaf ? static_cast<std::size_t>(t.servers_per_leaf) : 0, t.server_link_bps);
-    if (leaf) {
-        for (int spine = 0; spine < t.spines; ++spine) rates.push_back(t.bps_of_spine(spine));
-    } else {
-        rates.assign(static_cast<std::size_t>(t.leaves), t.bps_of_spine(index - t.leaves));
-    }
-    return switch_summary(leaf ? "leaf" : "spine", leaf ? t.leaf_buffer_bytes() : t.spine_buffer_bytes(), rates, counts,
-                          queued_bytes, threshold_deficits);
+    return switch_summary(t.role(index), t.buffer_bytes(index), t.port_rates_bps(index), counts, queued_bytes,
+                          threshold_deficits);
 }
 
 FlowLedger::FlowLedger(const Settings& settings, std::vector<PlannedFlow> plan)

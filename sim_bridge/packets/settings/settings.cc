@@ -2,6 +2,7 @@
 #include "packets/settings/settings.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "buffer/policies/dynamic_thresholds.hpp"
 #include "buffer/records.hpp"
@@ -30,8 +31,9 @@ bool Settings::has_headroom_for_all() const {
         }
         return pfc.headroom_pool_bytes.value_or(all) >= all;
     };
-    return is_enough(topology.servers_per_leaf, topology.spines) &&
-           (topology.is_star() || is_enough(0, topology.leaves));
+    return is_enough(topology.servers_per_leaf, topology.spines_per_pod()) &&
+           (topology.is_star() || (is_enough(0, topology.leaves_per_pod() + topology.cores_per_spine()) &&
+                                   is_enough(0, topology.cores > 0 ? topology.pods : 0)));
 }
 
 std::optional<buffer::PauseSettings> Settings::pause_settings(const std::vector<buffer::LineRate>& rates) const {
@@ -155,8 +157,9 @@ buffer::PolicySettings policy_settings(const Group& group, buffer::Alphas alpha)
 
 Topology read_topology(const Group& group) {
     Topology out;
-    FORETAIL_READ(leaves, spines, servers_per_leaf, slow_spines, erasure_probability, server_link_bps, spine_link_bps)
-    FORETAIL_READ(slow_spine_link_bps, link_delay_ns, buffer_bytes_per_port_per_gbps, wire_overhead_bytes)
+    FORETAIL_READ(leaves, spines, servers_per_leaf, pods, cores, slow_spines, erasure_probability, server_link_bps)
+    FORETAIL_READ(spine_link_bps, slow_spine_link_bps, link_delay_ns, buffer_bytes_per_port_per_gbps,
+                  wire_overhead_bytes)
     return out;
 }
 
@@ -315,26 +318,62 @@ Balancing read_balancing(const Group& group) {
     return out;
 }
 
-std::int64_t Topology::leaf_buffer_bytes() const {
-    return buffer_bytes(servers_per_leaf * server_link_bps + spines * spine_link_bps);
+std::pair<int, int> Topology::far_end(int node, int port) const {
+    if (node < 0) return {leaf_of(port), port % servers_per_leaf};
+    if (node < leaves) {
+        if (port < servers_per_leaf) return {-1, node * servers_per_leaf + port};
+        return {leaves + pod_of(node) * spines_per_pod() + port - servers_per_leaf, node % leaves_per_pod()};
+    }
+    const int spine = node - leaves;
+    if (spine < spines) {
+        const int pod = spine / spines_per_pod(), place = spine % spines_per_pod(), core = port - leaves_per_pod();
+        if (core < 0) return {pod * leaves_per_pod() + port, servers_per_leaf + place};
+        return {leaves + spines + place * cores_per_spine() + core, pod};
+    }
+    const int core = spine - spines;
+    return {leaves + port * spines_per_pod() + core / cores_per_spine(), leaves_per_pod() + core % cores_per_spine()};
 }
 
-std::int64_t Topology::spine_buffer_bytes() const { return buffer_bytes(leaves * spine_link_bps); }
+std::vector<std::int64_t> Topology::port_rates_bps(int node) const {
+    const auto many = [](int links, std::int64_t bps) {
+        return std::vector<std::int64_t>(static_cast<std::size_t>(links), bps);
+    };
+    const int spine = node - leaves;
+    if (spine >= spines) return many(pods, spine_link_bps);
+    if (spine >= 0)
+        return many(leaves_per_pod() + cores_per_spine(), spine < slow_spines ? slow_spine_link_bps : spine_link_bps);
+    std::vector<std::int64_t> rates = many(servers_per_leaf, server_link_bps);
+    for (int above = 0; above < spines_per_pod(); ++above)
+        rates.push_back(above < slow_spines ? slow_spine_link_bps : spine_link_bps);
+    return rates;
+}
 
-std::int64_t Topology::buffer_bytes(std::int64_t bps) const {
+std::int64_t Topology::buffer_bytes(int node) const {
     __extension__ using Wide = __int128;
-    const auto bytes = Wide{buffer_bytes_per_port_per_gbps} * bps / 1'000'000'000;
+    Topology fast = *this;
+    fast.slow_spines = 0;
+    const std::vector<std::int64_t> rates = fast.port_rates_bps(node);
+    const auto bytes =
+        buffer_bytes_per_port_per_gbps * std::accumulate(rates.begin(), rates.end(), Wide{0}) / 1'000'000'000;
     return static_cast<std::int64_t>(std::min<Wide>(bytes, std::numeric_limits<std::int64_t>::max()));
 }
 
+std::vector<buffer::LineRate> Topology::path(int source, int destination) const {
+    const auto server = buffer::LineRate::from_bps(server_link_bps, wire_overhead_bytes);
+    const auto spine = buffer::LineRate::from_bps(spine_link_bps, wire_overhead_bytes);
+    const int leaf = leaf_of(source), last = leaf_of(destination);
+    if (leaf == last) return {server, server};
+    if (pod_of(leaf) == pod_of(last)) return {server, spine, spine, server};
+    return {server, spine, spine, spine, spine, server};
+}
+
 std::int64_t Settings::base_rtt_ns() const {
-    using buffer::LineRate;
-    const auto server = LineRate::from_bps(topology.server_link_bps, topology.wire_overhead_bytes);
-    const auto spine = LineRate::from_bps(topology.spine_link_bps, topology.wire_overhead_bytes);
+    const std::vector<buffer::LineRate> farthest = topology.path(0, topology.servers() - 1);
     const auto one_way = [&](std::int64_t payload) {
-        const std::int64_t to_the_leaf = 2 * (server.duration(packet_bytes(payload)) + topology.link_delay_ns);
-        if (topology.is_star()) return to_the_leaf;
-        return to_the_leaf + 2 * (spine.duration(packet_bytes(payload)) + topology.link_delay_ns);
+        std::int64_t ns = 0;
+        for (const buffer::LineRate& link : farthest)
+            ns += link.duration(packet_bytes(payload)) + topology.link_delay_ns;
+        return ns;
     };
     return one_way(transport.segment_bytes) + one_way(0);
 }

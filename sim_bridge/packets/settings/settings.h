@@ -9,8 +9,14 @@ namespace foretail::packets {
 class Group;
 
 /// Leaves and spines, or a single leaf without spines: a star.
+/// A star, leaves and spines, or a fat tree: pods of leaves and spines below cores, every spine of a pod connected to
+/// `cores_per_spine` of them, which no other spine of that pod has.
+///
+/// Switches are numbered leaves first, then spines, then cores, pod by pod. The ports of a leaf are its servers and
+/// then the spines of its pod, those of a spine the leaves of its pod and then its cores, and those of a core the pods.
 struct Topology {
     int leaves = 0, spines = 0, servers_per_leaf = 0;
+    int pods = 1, cores = 0;         ///< 1 and 0 without cores
     int slow_spines = 0;             ///< the first so many, whose links have another rate
     double erasure_probability = 0;  ///< with which a link loses a packet
     std::int64_t server_link_bps = 0, spine_link_bps = 0, slow_spine_link_bps = 0, link_delay_ns = 0;
@@ -18,43 +24,43 @@ struct Topology {
     std::int64_t wire_overhead_bytes = 0;  ///< per packet on the wire, not in the buffer
 
     [[nodiscard]] int servers() const { return leaves * servers_per_leaf; }
+    [[nodiscard]] int switches() const { return leaves + spines + cores; }
     [[nodiscard]] int leaf_of(int server) const { return server / servers_per_leaf; }
+    [[nodiscard]] int pod_of(int leaf) const { return leaf / leaves_per_pod(); }
     [[nodiscard]] bool is_star() const { return spines == 0; }
-    /// The port by which a packet goes on at a switch, leaves first: a leaf's are its servers and then the spines, a
-    /// spine's the leaves.
+    [[nodiscard]] int leaves_per_pod() const { return leaves / pods; }
+    [[nodiscard]] int spines_per_pod() const { return spines / pods; }
+    [[nodiscard]] int cores_per_spine() const { return cores == 0 ? 0 : cores / spines_per_pod(); }
+    [[nodiscard]] std::string_view role(int node) const {
+        return node < leaves ? "leaf" : node < leaves + spines ? "spine" : "core";
+    }
+    /// The port by which a packet goes on at a switch. The hash of its path chooses spine and core.
     [[nodiscard]] int port_towards(int node, int server, std::uint32_t path_hash) const {
         const int leaf = leaf_of(server);
-        if (node >= leaves) return leaf;
-        return leaf == node ? server % servers_per_leaf : port_upwards(path_hash);
+        if (node < leaves) return leaf == node ? server % servers_per_leaf : port_upwards(path_hash);
+        if (node >= leaves + spines) return pod_of(leaf);
+        if (pod_of(leaf) == (node - leaves) / spines_per_pod()) return leaf % leaves_per_pod();
+        const std::uint32_t above = path_hash / static_cast<std::uint32_t>(spines_per_pod());
+        return leaves_per_pod() + static_cast<int>(above % static_cast<std::uint32_t>(cores_per_spine()));
     }
     /// The port of a leaf to the spine that the hash of a path chooses.
     [[nodiscard]] int port_upwards(std::uint32_t path_hash) const {
-        return servers_per_leaf + static_cast<int>(path_hash % static_cast<std::uint32_t>(spines));
+        return servers_per_leaf + static_cast<int>(path_hash % static_cast<std::uint32_t>(spines_per_pod()));
     }
     /// The switch and its port at the other end of a port of a switch, or of a host with `node` -1; node -1 and the
     /// host where that is a host.
-    [[nodiscard]] std::pair<int, int> far_end(int node, int port) const {
-        if (node < 0) return {leaf_of(port), port % servers_per_leaf};
-        if (node >= leaves) return {port, servers_per_leaf + node - leaves};
-        if (port >= servers_per_leaf) return {leaves + port - servers_per_leaf, node};
-        return {-1, node * servers_per_leaf + port};
-    }
-    /// The rate of the links of a spine.
-    [[nodiscard]] std::int64_t bps_of_spine(int spine) const {
-        return spine < slow_spines ? slow_spine_link_bps : spine_link_bps;
-    }
+    [[nodiscard]] std::pair<int, int> far_end(int node, int port) const;
+    /// The rates of the links of a switch, by port.
+    [[nodiscard]] std::vector<std::int64_t> port_rates_bps(int node) const;
     /// What the servers of a leaf offer at load 1: the rate of its uplinks; in a star, of all links.
     [[nodiscard]] std::int64_t offered_bps() const {
         if (is_star()) return servers_per_leaf * server_link_bps;
-        return spines * spine_link_bps - slow_spines * (spine_link_bps - slow_spine_link_bps);
+        return spines_per_pod() * spine_link_bps - slow_spines * (spine_link_bps - slow_spine_link_bps);
     }
-    /// The shared buffer of a leaf or a spine, from the rates of its own ports; a slow link takes nothing from it.
-    [[nodiscard]] std::int64_t leaf_buffer_bytes() const;
-    [[nodiscard]] std::int64_t spine_buffer_bytes() const;
-
-private:
-    /// Of ports with these rates together; the largest integer where it is larger.
-    [[nodiscard]] std::int64_t buffer_bytes(std::int64_t bps) const;
+    /// The shared buffer of a switch, from the rates of its own ports; a slow link takes nothing from it.
+    [[nodiscard]] std::int64_t buffer_bytes(int node) const;
+    /// The rates of the links between two servers, in order.
+    [[nodiscard]] std::vector<buffer::LineRate> path(int source, int destination) const;
 };
 
 /// Where the other end of a flow is, seen from a server.

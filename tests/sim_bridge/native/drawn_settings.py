@@ -20,8 +20,6 @@ TCP = ("newreno", "dctcp", "cubic")
 MOST_SEGMENTS = 400
 """Segments of an answer. At every acknowledgement ns-3 looks through all that are sent: 3,000 take it minutes."""
 
-LINKS_OF_A_LEAF = {"server": "servers_per_leaf", "spine": "spines"}
-
 
 def drawn_settings(number: int, transport: str | None = None) -> dict[str, Any]:
     """The settings with this number, of one transport if it is given."""
@@ -42,7 +40,8 @@ def drawn_settings(number: int, transport: str | None = None) -> dict[str, Any]:
 def _largest_burst(document: dict[str, Any]) -> float:
     """The part of a leaf's buffer that a burst of the largest answers fills."""
     topology = document["topology"]
-    leaf_bps = sum(topology[f"{kind}_link_bps"] * topology[count] for kind, count in LINKS_OF_A_LEAF.items())
+    links = {"server": topology["servers_per_leaf"], "spine": topology["spines"] // topology["pods"]}
+    leaf_bps = sum(topology[f"{kind}_link_bps"] * count for kind, count in links.items())
     answer_bytes = MOST_SEGMENTS * document["transport"]["segment_bytes"]
     buffer_bytes = topology["buffer_bytes_per_port_per_gbps"] * leaf_bps / 1_000_000_000
     return float(answer_bytes * document["incast"]["fan_in"] / buffer_bytes)
@@ -57,6 +56,9 @@ def _topology(rng: random.Random) -> dict[str, Any]:
     if rng.random() < 0.3:
         servers = rng.choice([5, 8, 12])
         return found | {"topology__leaves": 1, "topology__spines": 0, "topology__servers_per_leaf": servers} | _peers(0)
+    if rng.random() < 0.2:
+        tree = {"leaves": 4, "spines": 4, "pods": 2, "cores": rng.choice([2, 4]), "servers_per_leaf": 2}
+        return found | {f"topology__{name}": number for name, number in tree.items()} | _peers(rng.randrange(2))
     return (
         found
         | {
