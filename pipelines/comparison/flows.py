@@ -209,7 +209,7 @@ class FlowsResult(Summarised):
             )
         alike: dict[str, dict[str, None]] = {}
         for run in self.runs:
-            if run.decided_as is not None:
+            if run.decided_as in self.policies:
                 alike.setdefault(run.decided_as, {})[run.policy] = None
         notes += [
             f"one run is that of several policies, which decide every packet as {other} on some seeds: "

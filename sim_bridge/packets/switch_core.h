@@ -234,7 +234,7 @@ private:
     }
     [[gnu::noinline]] void watch_no_longer() {
         watching_ = nullptr;
-        buffer_.go_on_with(static_cast<WatchingPolicy&>(buffer_.policy()).decides(), predictor_->features());
+        buffer_.go_on_with(static_cast<WatchingPolicy&>(buffer_.policy()).release(), predictor_->features());
     }
     /// Counts a data packet with its flow, and tells what a predictor says of it.
     [[gnu::noinline]] void count_flow(buffer::Arrival& arrival, std::int32_t connection) {

@@ -131,8 +131,8 @@ public:
         for (const auto& one : other.watched_) watched_.push_back(one->clone());
     }
 
-    /// A copy of the policy that decides.
-    [[nodiscard]] std::unique_ptr<AnyPolicy> decides() const { return decides_->clone(); }
+    /// Gives the policy that decides away, after which nothing may be asked here.
+    [[nodiscard]] std::unique_ptr<AnyPolicy> release() { return std::move(decides_); }
 
     [[nodiscard]] const buffer::KnownPolicy& about() const override { return about_; }
     [[nodiscard]] std::unique_ptr<AnyPolicy> clone() const override { return std::make_unique<WatchingPolicy>(*this); }

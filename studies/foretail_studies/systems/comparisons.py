@@ -244,12 +244,7 @@ REVERIE = SweepClaims(
 IRN = SweepClaims(
     "irn",
     variants=frozenset(["irn", "roce_pfc", "irn_pfc"]),
-    medium=("scenario.traffic_ns=20_000_000",),
-    changed=(
-        # 60 to 240 KB for each port, and an alpha of 0.1 and 0.875, were tried
-        Changed("60 KB a port", "*IRN with PFC", variants={"irn": "irn_60", "irn_pfc": "irn_pfc_60"}),
-        Changed("alpha of 0.1", "timely: p99*", ("scenario.transport.timely.gradient_weight=0.1",)),
-    ),
+    medium=("scenario.traffic_ns=100_000_000",),
 ).system("IRN", "Mittal's thesis", "Table 4.2", seeds=3)
 
 
