@@ -171,7 +171,7 @@ REFUSED = {
         ("model=null", "policy credence asks a predictor"),
         ("policy.credence.library=/nowhere.so", "there is no file /nowhere.so"),
         ("network=native ns3_prefix=/usr", "ns3_prefix names an ns-3, which network=native does not"),
-        ("scenario=star scenario.balancing.name=spray", "chooses among the spines of a leaf_spine, which a star has not"),
+        ("scenario=star scenario.balancing.name=spray", "chooses among the spines of a leaf_spine"),
         ("network=ns3 scenario.balancing.name=sirona", "balancing.name = sirona is not there with network=ns3"),
         ("network=emulator scenario.balancing.name=uss", "balancing.name = uss is not there with network=emulator"),
         ("network=ns3 scenario.topology.slow_spines=1", "slow_spines = 1 is not there with network=ns3"),
