@@ -159,7 +159,7 @@ class Simulator(ABC):
     words: ClassVar[str]
     """Name of its program, in words."""
     watches: ClassVar[bool] = False
-    """Whether it tells which other policies would have decided every packet alike."""
+    """True if it tells which other policies would have decided every packet alike."""
     run: ClassVar[Callable[..., PacketRun]]
     """Runs a document, with the parameters of :func:`foretail.sim_bridge.ns3.driver.run_driver`."""
 
