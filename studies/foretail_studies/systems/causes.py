@@ -51,12 +51,6 @@ CAUSES = (
     ),
     Cause(
         "irn",
-        _each("none: {}, IRN against IRN with PFC", "mean slowdown", "mean FCT, us", "p99 FCT, us"),
-        SCALE,
-        "Buffers seldom fill in two tiers",
-    ),
-    Cause(
-        "irn",
         ("timely: p99 FCT, us, IRN against RoCE with PFC",),
         UNKNOWN_SETTING,
         "The thesis prints no alpha for TIMELY",
