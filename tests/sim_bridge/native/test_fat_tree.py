@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,8 +12,9 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, read_records
 from foretail.sim_bridge.native.driver import run_native
+from foretail.sim_bridge.ns3.messages import Message, columns
 from tests.composed import stage_settings
-from tests.scenarios import settings
+from tests.scenarios import SILENT, settings
 from tests.sim_bridge.packets.paused_runs import finished
 
 
@@ -87,18 +87,8 @@ def test_every_packet_goes_a_shortest_way_and_all_ways_are_gone(k: int, tmp_path
 
 @pytest.mark.parametrize(("destination", "hops"), [(1, 2), (2, 4), (15, 6)])
 def test_a_flow_alone_takes_its_ideal_time(destination: int, hops: int) -> None:
-    message: dict[str, Any] = {
-        "messages__start_ns": [0],
-        "messages__latest_ns": [0],
-        "messages__size_bytes": [14_000],
-        "messages__source": [0],
-        "messages__destination": [destination],
-        "messages__connection": [0],
-        "messages__after": [[]],
-        "messages__gap_ns": [0],
-    }
-    idle = {"background__load": 0.0, "incast__queries_per_second_per_server": 0.0}
-    flows, summary = finished(settings(**Tree(4).settings(), **idle, **message, transport__name="irn"))
+    alone = columns([Message(0, 0, 14_000, source=0, destination=destination, connection=0)])
+    flows, summary = finished(settings(**Tree(4).settings(), **SILENT, messages=alone, transport__name="irn"))
     packet_ns = -(-8 * 1442 // 10)
     assert flows["ideal_fct_ns"][0] == 9 * packet_ns + hops * (packet_ns + 3000)
     assert flows["fct_ns"][0] == flows["ideal_fct_ns"][0]
