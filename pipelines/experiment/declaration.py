@@ -8,6 +8,7 @@ files, captions and notes.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from foretail.configs.schema.experiment import RUN_SETTINGS, ExperimentSettings, PointSettings
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.code import code_digest
+from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.data.simulation import KeepsRuns
-from foretail.pipelines.runs.points import Point, SoFar, measure_points
+from foretail.pipelines.runs.points import Report, SoFar, points_failed, run_points
 from foretail.pipelines.runs.result import Table, plain
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.stage import SaysVerdict, StageResult
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Case = TypeVar("Case")
+
+POINT_FILE = "point.json"
+"""The measurement of a point, in its entry of the store."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,10 @@ def measure_cases(
     depends_on: Callable[[Case], Mapping[str, Any]],
     measure: Callable[[Case, SoFar], Any],
 ) -> Measured[Case]:
-    """Measure every case that the store lacks, as :func:`measure_points` does.
+    """Measure every case that the store lacks, on `config.jobs` cores or where its launcher is.
+
+    PointsFailed when all others are done, with the names of those that failed; ForetailError when all failed for the
+    same reason.
 
     Parameters
     ----------
@@ -85,10 +93,40 @@ def measure_cases(
     measure : returns the measurement, JSON-like and finite; a function of a module, or a ``functools.partial`` of one,
         so that it can travel to another machine
     """
-    points = [Point(name(case), Key(kind, depends_on(case)), partial(measure, case)) for case in cases]
+    store = Store(config.store_dir)
+    by_name = {name(case): case for case in cases}
+    if len(by_name) < len(cases):
+        raise ValueError(f"{title}: points share a name")
+    keys = {point: Key(kind, depends_on(case)) for point, case in by_name.items()}
+    entries = {point: entry for point, key in keys.items() if (entry := store.find(key)) is not None}
+    documents = {point: entry.document(POINT_FILE) for point, entry in entries.items()}
+    missing = {
+        point: partial(_stored, store, keys[point], partial(measure, case))
+        for point, case in by_name.items()
+        if point not in entries
+    }
     launcher = config.launcher if isinstance(config, PointSettings) else None
-    measured = measure_points(title, points, Store(config.store_dir), config.jobs or 1, launcher)
-    return Measured(cases, [one.figures for one in measured], [one.entry for one in measured])
+    measured, failed = run_points(title, missing, config.jobs or 1, launcher)
+    for point, entry in measured.items():
+        if not entry.path.exists():
+            raise ForetailError(f"a node measured {point}, but {store.folder} is not the folder in which it wrote")
+        documents[point] = entry.document(POINT_FILE)
+    if failed and not documents and len(set(failed.values())) == 1 < len(failed):
+        raise ForetailError(next(iter(failed.values())))  # no matter of points: the settings, the disk
+    if failed:
+        raise points_failed(failed, len(cases))
+    entries |= measured
+    return Measured(cases, [documents[point] for point in by_name], [entries[point] for point in by_name])
+
+
+def _stored(store: Store, key: Key, measure: Callable[[SoFar], Any], report: Report) -> Entry:
+    """Measure a point into its entry of the store."""
+
+    def build(folder: Path) -> None:
+        measurement = measure(partial(report, 0.0))
+        (folder / POINT_FILE).write_text(json.dumps(measurement, allow_nan=False) + "\n", encoding="ascii")
+
+    return store.get_or_build(key, build)
 
 
 def axes(case: Callable[..., Case], *values: Iterable[Any]) -> Iterator[Case]:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.core.summary import Summarised
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
@@ -32,54 +31,24 @@ from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
 from foretail.sim_bridge.open_loop.replay import queues_of, replay_scores
 from foretail.sim_bridge.open_loop.scores import SENT_SCORES, Decider, SentScores
 
-FloatArray = npt.NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Calibration(Summarised):
-    """A map from [0, 1] to [0, 1], linear between points and constant outside them."""
+def calibration_map(probability: npt.ArrayLike, lqd_drop: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Return the map that fits validation rows best in squares, among all that never fall.
 
-    probability: FloatArray  #: float64[points], what the predictor says, increasing
-    calibrated: FloatArray  #: float64[points], what that means, never falling
+    It is linear between its points, and constant outside them: float64[points] each, the probability that a predictor
+    says, increasing, and the one that is meant. `probability` is float64[rows], in [0, 1], `lqd_drop` bool[rows], the
+    label; at least one row.
+    """
+    from sklearn.isotonic import IsotonicRegression
 
-    @classmethod
-    def fit(cls, probability: npt.ArrayLike, lqd_drop: npt.ArrayLike) -> Calibration:
-        """Return the map that fits validation rows best in squares, among all that never fall.
-
-        `probability` is float64[rows], in [0, 1], `lqd_drop` bool[rows], the label. ForetailError without rows.
-        """
-        from sklearn.isotonic import IsotonicRegression
-
-        values, labels = np.asarray(probability, np.float64), np.asarray(lqd_drop)
-        if values.shape != labels.shape or not len(values):
-            raise ForetailError(
-                f"{len(labels)} labels meet probabilities of shape {values.shape}: pass one per label, and at least one"
-            )
-        distinct = rank(labels, values)
-        drops, others = np.diff(distinct.tp, prepend=0), np.diff(distinct.fp, prepend=0)
-        fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
-            distinct.score, drops / (drops + others), sample_weight=drops + others
-        )
-        return cls(fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64))
-
-    def __call__(self, probability: npt.ArrayLike) -> FloatArray:
-        """Return the calibrated probabilities: float64[rows] in [0, 1]."""
-        return np.interp(np.asarray(probability, np.float64), self.probability, self.calibrated)
-
-    def points(self) -> list[tuple[float, float]]:
-        """Return the points, JSON-like."""
-        return list(zip(self.probability.tolist(), self.calibrated.tolist(), strict=True))
-
-
-def calibration_scores(
-    calibration: Calibration, lqd_drop: npt.NDArray[np.bool_], probability: FloatArray
-) -> dict[str, Score]:
-    """Return the calibration errors of rows other than those of the fit, before and after, by name."""
-    scores: dict[str, Score] = {}
-    for when, values in (("raw", probability), ("calibrated", calibration(probability))):
-        scores[f"{when}_brier_score"] = brier_score(lqd_drop, values)
-        scores[f"{when}_expected_calibration_error"] = expected_calibration_error(lqd_drop, values)
-    return scores
+    distinct = rank(np.asarray(lqd_drop), np.asarray(probability, np.float64))
+    drops, others = np.diff(distinct.tp, prepend=0), np.diff(distinct.fp, prepend=0)
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
+        distinct.score, drops / (drops + others), sample_weight=drops + others
+    )
+    return fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -213,12 +182,19 @@ def judge_run(
 
 
 def calibrate(model: RowPredictor, validation: Rows, test: JudgedSide) -> dict[str, Any]:
-    """A calibration of the model's probabilities on validation rows, and what it does on the test side, by region."""
-    calibration = Calibration.fit(model.probability(validation.x), validation.lqd_drop)
+    """Calibrate a model's probabilities on validation rows; returns the map's points, and the errors of the test side
+    before and after, by region."""
+    points = calibration_map(model.probability(validation.x), validation.lqd_drop)
+    calibrated = np.interp(test.probability, *points)
+    errors = {"brier_score": brier_score, "expected_calibration_error": expected_calibration_error}
     return {
-        "points": calibration.points(),
+        "points": list(zip(*(axis.tolist() for axis in points), strict=True)),
         "test": {
-            region: calibration_scores(calibration, test.lqd_drop[chosen], test.probability[chosen])
+            region: {
+                f"{when}_{name}": error(test.lqd_drop[chosen], values[chosen])
+                for when, values in (("raw", test.probability), ("calibrated", calibrated))
+                for name, error in errors.items()
+            }
             for region, chosen in test.regions.items()
         },
     }

@@ -37,12 +37,11 @@ from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.data.simulation import KeepsRuns
-from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
 from foretail.pipelines.exporting.network import decider_if_any
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
-from foretail.pipelines.runs.points import Point, measure_points
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.pipelines.runs.store import Key, Store
+from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings, compose_training
 from foretail.pipelines.settings.predictors import window_of
 from foretail.pipelines.tracking.loading import load_model
@@ -105,31 +104,37 @@ def judge_held_out(
     """
     code = code_digest("features", "models", "sim_bridge")
 
-    def point(dataset: Dataset, name: str) -> Point:
-        def measure(so_far: Any) -> Any:
-            so_far("")
-            return _measured(dataset, trained.get(name), configs.get(name))
-
+    def depends_on(case: tuple[Dataset, str]) -> dict[str, Any]:
+        dataset, name = case
         model = trained[name].model.sha256 if name in trained else None
         columns = trained[name].outcome["columns"] if name in trained else None
-        key = {"model": model, "columns": columns, "dataset": dataset.manifest.content_sha256, "code": code}
-        return Point(f"{name} on {condition}, seed {dataset.manifest.seed}", Key(POINT, key), measure)
+        return {"model": model, "columns": columns, "dataset": dataset.manifest.content_sha256, "code": code}
 
-    pairs = [(dataset, name) for dataset in runs for name in (ACCEPT, *trained)]
-    points = [point(dataset, name) for dataset, name in pairs]
-    measured = measure_points("held-out runs", points, Store(config.store_dir), config.jobs or 1)
+    def measure(case: tuple[Dataset, str], so_far: Any) -> Any:
+        so_far("")
+        return _measured(case[0], trained.get(case[1]), configs.get(case[1]))
+
+    measured = measure_cases(
+        "held-out runs",
+        POINT,
+        [(dataset, name) for dataset in runs for name in (ACCEPT, *trained)],
+        config,
+        name=lambda case: f"{case[1]} on {condition}, seed {case[0].manifest.seed}",
+        depends_on=depends_on,
+        measure=measure,
+    )
     return [
         HeldOut(
             name,
             condition,
             dataset.manifest.seed,
             seen,
-            Confusion(**one.figures["whole"]),
-            Confusion(**one.figures["asked"]),
-            one.figures["average_precision"],
-            SentScores(**one.figures["replay"]),
+            Confusion(**figures["whole"]),
+            Confusion(**figures["asked"]),
+            figures["average_precision"],
+            SentScores(**figures["replay"]),
         )
-        for (dataset, name), one in zip(pairs, measured, strict=True)
+        for (dataset, name), figures in zip(measured.cases, measured.measurements, strict=True)
     ]
 
 

@@ -20,7 +20,8 @@ from contextlib import redirect_stdout
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,9 +32,11 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
 from foretail.core.reading import Reading
 from foretail.pipelines.comparison.statistics import PairedDifference
+from foretail.pipelines.data.simulation import KeepsRuns
 from foretail.pipelines.errors import PointsFailed
+from foretail.pipelines.experiment.declaration import Measured, measure_cases
 from foretail.pipelines.runs.notes import collecting_notes
-from foretail.pipelines.runs.points import Point, Report, SoFar, measure_points, run_jobs
+from foretail.pipelines.runs.points import Report, SoFar, run_jobs
 from foretail.pipelines.runs.result import COLUMNS, Cell, Table, blocks, cell_text, show, write_result
 from foretail.pipelines.runs.store import Key, Store, canonical_json
 from tests.examples import draws
@@ -193,7 +196,20 @@ def test_nan_is_no_key() -> None:
         canonical_json({"load": float("nan")})
 
 
-def points(numbers: Sequence[int], bad: frozenset[int], log: list[int]) -> list[Point]:
+def squares(numbers: Sequence[int], measure: Callable[[int, SoFar], Any], folder: Path, jobs: int = 1) -> Measured[int]:
+    config = SimpleNamespace(store_dir=str(folder), jobs=jobs)
+    return measure_cases(
+        "squares",
+        "squares",
+        numbers,
+        cast("KeepsRuns", config),
+        name=lambda number: f"number {number}",
+        depends_on=lambda number: {"number": number},
+        measure=measure,
+    )
+
+
+def squaring(bad: frozenset[int], log: list[int]) -> Callable[[int, SoFar], int]:
     def measure(number: int, so_far: SoFar) -> int:
         so_far("squaring")
         log.append(number)
@@ -201,50 +217,47 @@ def points(numbers: Sequence[int], bad: frozenset[int], log: list[int]) -> list[
             raise ForetailError(f"{number} has no square here.")
         return number * number
 
-    return [
-        Point(f"number {number}", Key("squares", {"number": number}), partial(measure, number)) for number in numbers
-    ]
+    return measure
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_a_point_that_fails_is_named_and_only_it_is_measured_again(jobs: int, tmp_path: Path) -> None:
-    store, log, numbers = Store(tmp_path), list[int](), range(5)
+    log, numbers = list[int](), range(5)
     with pytest.raises(
         PointsFailed,
         match=r"^2 of 5 points failed, and running again repeats only those: number 1: 1 has no square here; "
         r"number 3: 3 has no square here$",
     ):
-        measure_points("squares", points(numbers, frozenset({1, 3}), log), store, jobs)
+        squares(numbers, squaring(frozenset({1, 3}), log), tmp_path, jobs)
     assert sorted(log) == list(numbers)
 
     log.clear()
-    measured = measure_points("squares", points(numbers, frozenset(), log), store, jobs)
+    measured = squares(numbers, squaring(frozenset(), log), tmp_path, jobs)
     assert sorted(log) == [1, 3]
-    assert [one.figures for one in measured] == [0, 1, 4, 9, 16]
-    assert [one.entry.reused for one in measured] == [True, False, True, False, True]
+    assert measured.measurements == [0, 1, 4, 9, 16]
+    assert [one.reused for one in measured.entries] == [True, False, True, False, True]
 
 
 def test_many_failures_are_counted(tmp_path: Path) -> None:
     with pytest.raises(PointsFailed, match=r"^8 of 8 points failed.*; number 4: 4 has no square here; 3 more$"):
-        measure_points("squares", points(range(8), frozenset(range(8)), []), Store(tmp_path), 2)
+        squares(range(8), squaring(frozenset(range(8)), []), tmp_path, 2)
 
 
 def test_what_has_nothing_to_do_with_points_is_said_once(tmp_path: Path) -> None:
-    def measure(so_far: SoFar) -> int:
+    def measure(number: int, so_far: SoFar) -> int:
         raise ForetailError("the settings make no sense")
 
-    same = [Point(f"number {number}", Key("squares", {"number": number}), measure) for number in range(3)]
     with pytest.raises(ForetailError, match=r"^the settings make no sense") as raised:
-        measure_points("squares", same, Store(tmp_path), 1)
+        squares(range(3), measure, tmp_path)
     assert not isinstance(raised.value, PointsFailed)
 
 
 def test_a_defect_is_no_failed_point(tmp_path: Path) -> None:
-    def measure(so_far: SoFar) -> float:
+    def measure(number: int, so_far: SoFar) -> float:
         return 1 / 0
 
     with pytest.raises(ZeroDivisionError):
-        measure_points("squares", [Point("number 1", Key("squares", {}), measure)], Store(tmp_path), 1)
+        squares([1], measure, tmp_path)
     assert not list((tmp_path / "squares").iterdir())
 
 
