@@ -32,7 +32,6 @@ from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.pipelines.comparison.choosing import choose, judge, open_runs
 from foretail.pipelines.data.simulation import driver_config
-from foretail.pipelines.reporting.run_record import run_figures
 from foretail.pipelines.training.sending import train_for_sending
 from foretail.sim_bridge.arrivals import workloads
 from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted
@@ -109,7 +108,6 @@ __all__ = [
     "replay_scores",
     "round_robin",
     "run_driver",
-    "run_figures",
     "run_native",
     "scenarios",
     "setting",

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.families import Families
-from foretail.configs.schema.policies import ASKING, Policy, require_known, require_one_policy, require_tunable
+from foretail.configs.schema.policies import Policy, require_known, require_one_policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stage import SIZES, LearningStage, SimulatingStage, Stage
+from foretail.configs.schema.stage import LearningStage, SimulatingStage, Stage
 from foretail.configs.schema.switch_config import SwitchConfig
 from foretail.configs.schema.targets import (
     EXPORT_TARGETS,
@@ -29,7 +27,6 @@ from foretail.configs.schema.tracking import GATED_ALIASES, Tracking
 from foretail.configs.schema.training import (
     FeatureBudget,
     FeatureSelection,
-    Labels,
     Objective,
     OperatingPoint,
     Sampling,
@@ -54,7 +51,6 @@ class TrainConfig(SwitchConfig, LearningStage):
     window: Window = part(Window, "Other arrivals that the predictor sees.")
     allow_constant_features: bool = setting(False, "Train although a feature never changes in the training rows.")
     sampling: Sampling = part(Sampling, "Sampling of the training rows.")
-    labels: Labels = part(Labels, "Labels that train the predictor.")
     objective: Objective = part(Objective, "Objective of the training.")
     operating_point: OperatingPoint = part(OperatingPoint, "Choice of the threshold.")
     tracking: Tracking = part(Tracking, "Tracking in MLflow.")
@@ -243,18 +239,6 @@ class PromoteConfig(SimulatingStage):
     )
     scenario: Scenario = part(Scenario, "Scenario of the seeds.")
     policy: dict[str, Policy] = setting(MISSING, "Policy of the held-out runs; exactly one.")
-    families: dict[str, Families] = setting(
-        {}, "Closed loop, by size: conditions whose held-out families judge; empty judges by scores on runs."
-    )
-    asking: str = setting("learned", "Closed loop: the policy that asks the model.", one_of=ASKING)
-    size: str = setting("full", "Closed loop: size of the comparison.", one_of=SIZES)
-    baselines: list[str] = setting(
-        ["cs", "dt_tuned", "abm_tuned", "occamy"],
-        "Closed loop: options of the group policy for the regret; cs is among them.",
-    )
-    cost_margin_percent: float = setting(
-        2.0, "Closed loop: by how many percent J may exceed that of the model that holds the alias.", at_least=0
-    )
     seeds: list[int] = seed_setting(MISSING, "Seeds of the held-out runs.")
     jobs: int = setting(2, "Number of simulations at the same time.", at_least=1, at_most=1024)
     f1_margin: float = setting(
@@ -284,7 +268,6 @@ class PromoteConfig(SimulatingStage):
         at_least=1,
         at_most=10**7,
     )
-    shift: str | None = setting(None, "CSV or Parquet file of shift tests for the model card.")
     tracking: Tracking = part(Tracking, "Tracking in MLflow, with the name in the registry.")
 
     def check(self, where: str) -> None:
@@ -305,33 +288,6 @@ class PromoteConfig(SimulatingStage):
             )
         if not self.datasets and len(self.seeds) < 2:
             raise ForetailError("seeds holds one seed, and one run gives no interval: give at least two")
-        if self.families:
-            self._check_closed_loop()
-        elif not self.datasets:
+        if not self.datasets:
             self.network.require_runs(self.scenario, self.policy)
             self.network.require_prefix(self.ns3_prefix)
-        if self.shift is not None and not Path(self.shift).is_file():
-            raise ForetailError(f"shift: there is no file {self.shift}")
-
-    def _check_closed_loop(self) -> None:
-        families = self.families.get(self.size)
-        if families is None:
-            sizes = ", ".join(self.families)
-            raise ForetailError(f"families has no size {self.size}: choose from {sizes}, or give families.{self.size}")
-        if not families.held_out():
-            raise ForetailError(
-                f"families.{self.size}.families has none with held_out=true, which judge the model: add one"
-            )
-        if "cs" not in self.baselines:
-            raise ForetailError("baselines lacks cs, which a first champion has to beat: add it")
-        for name in self.baselines:
-            require_tunable("baselines", name, {})
-
-    def unused(self) -> Mapping[str, str]:
-        """Settings that only the other kind of gate reads."""
-        if self.families:
-            of_scores = ("datasets", "scenario", "policy", "f1_margin", "sent_margin_percent", "shift")
-            return dict.fromkeys(of_scores, "a gate by the cost J")
-        return dict.fromkeys(
-            ("size", "asking", "baselines", "cost_margin_percent"), "a gate by scores on held-out runs"
-        )

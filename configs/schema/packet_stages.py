@@ -138,7 +138,7 @@ class CollectConfig(SwitchConfig, Stage):
         """Settings that belong to another source."""
         names = {"racks", "slotted", "pcap", "etalon", "credence_artifact", "arrivals"} - {self.source}
         if self.source != "scenario":
-            names |= {"scenario", "policy", "flow_sizes", "size", "experiment", *OF_CONFIG}
+            names |= {"scenario", "policy", "flow_sizes", "size", *OF_CONFIG}
             names |= set() if self.source == "racks" else {"network", "ns3_prefix"}
         return dict.fromkeys(names, f"source={self.source}")
 

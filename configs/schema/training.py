@@ -11,7 +11,7 @@ from omegaconf import MISSING
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import THRESHOLD_RULE_GROUP, offered
 from foretail.core.settings import positive_share, require_seeds, seed_setting, setting, time_setting
-from foretail.sim_bridge.policies import ASKING, VICTIMS
+from foretail.sim_bridge.policies import ASKING
 
 THRESHOLDS = ("f1", "recovered_loss")
 """Scores that Foretail itself maximises; packages offer threshold rules."""
@@ -173,17 +173,6 @@ class Objective:
     )
     trials: int = setting(
         600, "With sent, number of rules that the search tries for each workload, about.", at_least=1, at_most=10**7
-    )
-
-
-@dataclass
-class Labels:
-    """Which of the equally true labels of LQD train; thresholds and scores always go by those of the datasets."""
-
-    rule: str | None = setting(
-        None,
-        "Rule for other victims, found by replay; null means the rule of the datasets, scenario.rules.victim.",
-        one_of=VICTIMS,
     )
 
 

@@ -239,7 +239,6 @@ def row_batches(
     sampling: Sampling = EVERY_ROW,
     region: Region = "whole",
     window: ArrivalWindow = ALONE,
-    labels: Sequence[NDArray[np.bool_]] | None = None,
 ) -> Iterator[Rows]:
     """Yield the rows of a side in order; memory does not depend on their number.
 
@@ -253,7 +252,6 @@ def row_batches(
     window : ArrivalWindow
         Other arrivals of the same switch in the same selection that ``x`` also shows, see
         :func:`foretail.features.rows.labelled_rows.windows`.
-    labels : sequence of bool[rows], for every selection other labels than those of the dataset
     """
     is_trace = all(selection.dataset.is_trace for selection in side)
     if region == "asked" and not is_trace:
@@ -262,16 +260,13 @@ def row_batches(
             "operating_point.region=whole, for foretail select region=whole"
         )
     for place, selection in enumerate(side):
-        random, first = np.random.default_rng([sampling.seed, place]), 0
+        random = np.random.default_rng([sampling.seed, place])
         if window.arrivals > 1:
             selection.dataset.require_trace()
             batches = _window_batches(selection, columns, window)
         else:
             batches = _batches(selection, columns, is_trace)
         for rows in batches:
-            if labels is not None:
-                rows = replace(rows, lqd_drop=labels[place][first : first + len(rows)])
-            first += len(rows)
             sample = sampling.of(rows, random)
             yield sample[sample.asked] if region == "asked" and sample.asked is not None else sample
 

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jinja2
-import pandas as pd
-import pyarrow.parquet as pq
 
-from foretail.core.digest import check_file
-from foretail.core.errors import ForetailError, first_line
+from foretail.core.errors import ForetailError
 from foretail.core.json_text import flat
 from foretail.export.folder import environment
 from foretail.features.catalog import feature
@@ -27,7 +23,6 @@ from foretail.pipelines.training.fitting import score_rows
 from foretail.sim_bridge.open_loop.scores import SENT
 
 CARD_FILE = "model_card.md"
-MOST_SHIFT_ROWS = 2000
 DATASET_COLUMNS = {
     **{name: name for name in ("side", "scenario", "load", "seed", "policy")},
     "start_ns": "from ns",
@@ -48,7 +43,7 @@ def model_card(document: Mapping[str, Any]) -> str:
     """Return the card as Markdown.
 
     `document` has ``model`` (name, alias, ensemble), ``lineage``, ``config`` and ``outcome`` of the training run,
-    ``gate``, ``held_out`` and ``shift`` of the promotion; see :mod:`foretail.pipelines.stages.promote`. ForetailError
+    ``gate`` and ``held_out`` of the promotion; see :mod:`foretail.pipelines.stages.promote`. ForetailError
     when the training run wrote its outcome in other words, as another version of Foretail does.
     """
     try:
@@ -87,7 +82,6 @@ def _render(document: Mapping[str, Any]) -> str:
             scores=_table(("side", "region", "rows", "drops", *SHOWN), score_rows(judged["scores"])),
             runs=_table(runs.columns, runs.rows),
             tuned=any(check["name"] == "tuned_baseline" for check in document["gate"]["checks"]),
-            shift_table=None if document["shift"] is None else _table(*document["shift"]),
             constants=sorted({item["params"] for item in outcome["features"] if item["params"]}),
             switches=_table(
                 ("ports", "shared buffer, bytes"),
@@ -107,15 +101,10 @@ def _render(document: Mapping[str, Any]) -> str:
     )
 
 
-def short_card(document: Mapping[str, Any], model: Ensemble, tables: Sequence[Table], judged_by: str) -> str:
+def short_card(document: Mapping[str, Any], model: Ensemble, runs: Table) -> str:
     """Return the card of a model of whose training nothing is known but the runs, as Markdown.
 
-    Parameters
-    ----------
-    document : as of :func:`model_card`, without ``config``, ``outcome`` and ``shift``
-    model : the trees
-    tables : of the held-out runs
-    judged_by : the end of a sentence
+    `document` is that of :func:`model_card` without ``config`` and ``outcome``, `runs` are the held-out runs.
     """
     return (
         environment("foretail.pipelines.promotion", ".", finalize=markdown)
@@ -123,7 +112,6 @@ def short_card(document: Mapping[str, Any], model: Ensemble, tables: Sequence[Ta
         .render(
             **document,
             **_gate_tables(document),
-            judged_by=judged_by,
             inputs=_table(
                 ("feature", "meaning", "unit", "bits", "constants"),
                 (
@@ -131,26 +119,10 @@ def short_card(document: Mapping[str, Any], model: Ensemble, tables: Sequence[Ta
                     for item in model.features
                 ),
             ),
-            runs=[(table.title, _table(table.columns, table.rows), table.notes) for table in tables],
+            runs=_table(runs.columns, runs.rows),
+            notes=runs.notes,
         )
     )
-
-
-def read_shift_table(path: Path) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """The columns and rows of a CSV or Parquet file of shift tests; ForetailError when it is none, or too long."""
-    check_file(path, "run the study again")
-    try:
-        if path.suffix == ".parquet":
-            rows = pq.read_metadata(path).num_rows  # a few kilobytes of Parquet can claim and unpack to any number
-            frame = pd.read_parquet(path) if rows <= MOST_SHIFT_ROWS else pd.DataFrame(index=range(rows))
-        else:
-            frame = pd.read_csv(path, compression=None, nrows=MOST_SHIFT_ROWS + 1)
-    except (OSError, ValueError) as error:  # pandas' and pyarrow's own are ValueErrors
-        raise ForetailError(f"shift={path} is not a table ({first_line(error)}): give a CSV or Parquet file") from None
-    if not 0 < len(frame) <= MOST_SHIFT_ROWS:
-        raise ForetailError(f"shift={path} has {len(frame)} rows: give 1 to {MOST_SHIFT_ROWS}")
-    plain = frame.astype(object).where(frame.notna(), None)
-    return tuple(map(str, frame.columns)), list(plain.itertuples(index=False, name=None))
 
 
 def held_out_table(runs: Sequence[Mapping[str, Any]]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ from foretail.pipelines.data.inputs import dataset_columns, given_runs, open_dat
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.exporting.network import check_inputs, decider_of
 from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
-from foretail.pipelines.promotion.model_card import CARD_FILE, held_out_table, model_card, read_shift_table, short_card
+from foretail.pipelines.promotion.model_card import CARD_FILE, held_out_table, model_card, short_card
 from foretail.pipelines.runs.notes import say_if_silent
 from foretail.pipelines.runs.result import Table, json_text, plain
 from foretail.pipelines.runs.store import Store, file_digest
@@ -91,26 +91,14 @@ class HeldOutScores:
 
 
 @dataclass(frozen=True)
-class Judging:
-    """Opponents of a judgement: the model that is judged, and the one it is judged against."""
-
-    model: Ensemble  #: the candidate
-    lineage: Lineage  #: what it came from
-    holder: Ensemble | None  #: who holds the alias, if anybody does
-    holder_lineage: Lineage | None  #: what that came from
-    against: str  #: in sentences, such as ``champion, version 3`` or ``always accepting``
-
-
-@dataclass(frozen=True)
 class Judged:
-    """Result of a judge."""
+    """A model and the holder of the alias on held-out runs."""
 
     checks: tuple[Check, ...]  #: of the gate
     held_out: Sequence[Mapping[str, Any]]  #: a document for every run, JSON-like
     datasets: Sequence[Dataset]  #: whose rows the exported C decides once more
-    tables: tuple[Table, ...]  #: for the reader
-    card: Callable[[Mapping[str, Any]], str]  #: makes the model card from the document of the promotion
-    collected: tuple[CollectedRun, ...] = ()  #: held-out runs that came from the scenario
+    outcome: Mapping[str, Any] | None  #: of the training; None of a model from elsewhere
+    collected: tuple[CollectedRun, ...]  #: held-out runs that came from the scenario
 
 
 def refuse_seen(datasets: Sequence[Dataset], lineage: Lineage, whose: str) -> None:
@@ -348,32 +336,36 @@ class PromoteResult(Summarised):
         )
 
 
-def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Judged:
+def _judge(
+    config: PromoteConfig,
+    store: Store,
+    candidate: Ensemble,
+    origin: Lineage,
+    holder: Ensemble | None,
+    against: str,
+) -> Judged:
     """Judge a model by its scores on held-out runs, paired with the holder's by run."""
-    origin, uri = judging.lineage, tracking_uri(config.tracking.uri, store.folder.parent)
-    shift = None if config.shift is None else read_shift_table(Path(config.shift))
+    uri = tracking_uri(config.tracking.uri, store.folder.parent)
     outcome = None if OWN_TAG in run_tags(origin.runs[0], uri) else run_document(origin.runs[0], OUTCOME_FILE, uri)
     collected, datasets = given_runs(config, config.seeds)
     refuse_unfit(datasets)
     refuse_seen(datasets, origin, "the model")
-    if judging.holder_lineage is not None:
-        refuse_seen(datasets, judging.holder_lineage, f"the {judging.against},")
+    if holder is not None:
+        refuse_seen(datasets, lineage(holder.sha256, uri), f"the {against},")
     baselines, chosen_on = () if outcome is None else chosen_in(outcome), TRAINED
     if outcome is None:
         baselines = tuned([Dataset.open(one.location) for one in origin.datasets if one.context == "train"])
     if not baselines:
         baselines, chosen_on = tuned(datasets), HERE
-    scores = [held_out_scores(judging.model, dataset, "the model", baselines) for dataset in datasets]
+    scores = [held_out_scores(candidate, dataset, "the model", baselines) for dataset in datasets]
     for dataset, one in zip(datasets, scores, strict=True):
         say_if_silent("the model", str(dataset.path), one.scores["whole"])
-    holder = judging.holder
     theirs = None if holder is None else [held_out_scores(holder, each, f"the {config.to}") for each in datasets]
     compared = (
-        compare("asked_f1", scores, theirs, config.f1_margin, judging.against),
-        compare("sent", scores, theirs, config.sent_margin_percent, judging.against),
+        compare("asked_f1", scores, theirs, config.f1_margin, against),
+        compare("sent", scores, theirs, config.sent_margin_percent, against),
         compare_with_tuned(scores, chosen_on) if config.baseline == "tuned" else None,
     )
-    checks = tuple(check for check in compared if check is not None)
     held_out: list[dict[str, Any]] = plain(
         [
             {
@@ -384,34 +376,10 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
             for place, (dataset, mine) in enumerate(zip(datasets, scores, strict=True))
         ]
     )
-    return Judged(
-        checks,
-        held_out,
-        datasets,
-        (*([dataset_table(collected)] if collected else []), held_out_table(held_out)),
-        lambda document: _card(document, judging, outcome, shift, uri),
-        collected,
-    )
+    return Judged(tuple(check for check in compared if check is not None), held_out, datasets, outcome, collected)
 
 
-def _card(
-    document: Mapping[str, Any],
-    judging: Judging,
-    outcome: Mapping[str, Any] | None,
-    shift: Any,
-    uri: str,
-) -> str:
-    """The card of a model that a run of Foretail trained, or the shorter one of a model from elsewhere."""
-    if outcome is None:
-        by = "packets sent while it decides in the switch, and the labels of LQD."
-        return short_card(document, judging.model, [held_out_table(document["held_out"])], by)
-    settings = run_document(judging.lineage.runs[0], "config.json", uri)
-    return model_card({**document, "outcome": outcome, "config": settings, "shift": shift})
-
-
-def promote_model(
-    config: PromoteConfig, run_dir: Path, judge: Callable[[PromoteConfig, Store, Judging], Judged] = judge_by_scores
-) -> PromoteResult:
+def promote_model(config: PromoteConfig, run_dir: Path) -> PromoteResult:
     """Judge ``config.model`` and, when it passes, move the alias; card, gate and exports go to the run folder.
 
     The registry changes when all else is tracked: whatever stops this before, the alias stays where it was. What stops
@@ -429,8 +397,8 @@ def promote_model(
         held = replace(held, before=version)
         holder = None if version is None else load_ensemble(f"models:/{name}/{version}", uri)
     against = "always accepting" if version is None else f"{alias}, version {version}"
-    holder_lineage = None if holder is None else lineage(holder.sha256, uri)
-    judged = judge(config, store, Judging(candidate, origin, holder, holder_lineage, against))
+    judged = _judge(config, store, candidate, origin, holder, against)
+    table = held_out_table(judged.held_out)
     with staged_files(run_dir) as folder:
         targets = ("c", "p4")[: 1 + config.p4]
         checks = (
@@ -438,11 +406,16 @@ def promote_model(
             *(check_export(target, candidate, judged.datasets, folder, config) for target in targets),
         )
         gate = _document(config, candidate, origin, version, judged.held_out, checks)
-        (folder / CARD_FILE).write_text(judged.card(gate), encoding="utf-8")
+        if judged.outcome is None:
+            card = short_card(gate, candidate, table)
+        else:
+            settings = run_document(origin.runs[0], "config.json", uri)
+            card = model_card({**gate, "outcome": judged.outcome, "config": settings})
+        (folder / CARD_FILE).write_text(card, encoding="utf-8")
         tags = _tags(candidate, checks)
         name_of_run = f"promote to {alias}"
         with tracked(config.tracking, store, asdict(config), name_of_run, tags, params=differing(config)) as run:
-            for described in judged.held_out if judged.datasets else ():
+            for described in judged.held_out:
                 log_dataset(run, described)
             _log(run, gate, checks, folder)
             promoted = held
@@ -452,7 +425,8 @@ def promote_model(
         if promoted is None:  # of what is refused the card is kept, and no export
             for exported in set(folder.iterdir()) - {folder / CARD_FILE}:
                 shutil.rmtree(exported) if exported.is_dir() else exported.unlink()
-    return PromoteResult(gate, checks, promoted, judged.tables, judged.collected, address(run))
+    shown = (*([dataset_table(judged.collected)] if judged.collected else []), table)
+    return PromoteResult(gate, checks, promoted, shown, judged.collected, address(run))
 
 
 def _candidate(config: PromoteConfig, store: Store, uri: str) -> tuple[Ensemble, Lineage]:

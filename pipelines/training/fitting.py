@@ -17,17 +17,14 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.tracking import Tracking
-from foretail.configs.schema.training import Labels
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.plugins import source_sha256
 from foretail.core.summary import Summarised
 from foretail.features.catalog import group_of
-from foretail.features.dataset.schema import Victim
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import ArrivalWindow, Region, Rows, Sampling, read_rows, row_batches
-from foretail.features.rows.splits import Side
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.drop.weights import drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble
@@ -356,21 +353,6 @@ def _dataset_tables(collected: tuple[CollectedRun, ...]) -> list[Table]:
     return [dataset_table(collected)]
 
 
-SideLabels = list[NDArray[np.bool_]]
-"""Labels of every selection of a side: bool[rows]."""
-
-
-def training_labels(config: Labels, side: Side) -> SideLabels | None:
-    """Return the labels to train on, None for those of the datasets; ForetailError when the runs are not whole."""
-    if config.rule is None or all(item.dataset.manifest.rules.victim == config.rule for item in side):
-        return None
-    if any(selection.where is not None for selection in side):
-        raise ForetailError(f"labels.rule={config.rule} is found by replaying whole runs: split by run")
-    from foretail.sim_bridge.open_loop.push_outs import push_outs
-
-    return [push_outs(item.dataset, cast(Victim, config.rule)).lqd_drop for item in side]
-
-
 class Fitted(NamedTuple):
     """A trained predictor, what it exports at its operating point, and that point."""
 
@@ -418,12 +400,12 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     validation = read_rows(split.validation, labelled.columns, region=region, window=window)
     require_drops(validation.lqd_drop)
 
-    def fit(labels: SideLabels | None) -> Fitted:
+    def fit() -> Fitted:
         sampling = Sampling(config.sampling.others, config.sampling.seed)
         if _is_cut(config, split.train):  # as much as fits into memory for a predictor that holds its rows
-            counted = row_batches(split.train, (), labels=labels)
+            counted = row_batches(split.train, ())
             sampling = Sampling.within(config.trainer.rows_in_memory, counted, sampling.seed)
-        read = partial(row_batches, split.train, sampling=sampling, labels=labels)
+        read = partial(row_batches, split.train, sampling=sampling)
         if not config.allow_constant_features:
             _refuse_constants(read(labelled.columns), config.features.names)
         factor = drop_factor(config.drop_weight, labelled.ports, read(()))
@@ -446,7 +428,7 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         point = OperatingPoint(best.model.threshold, best.probability, confusion, "rows")
         predictor, model, point, others = Fitted(best.predictor, best.model, point)
     else:
-        predictor, model, point, others = fit(training_labels(config.labels, split.train))
+        predictor, model, point, others = fit()
     if isinstance(model, Ensemble):
         model = model.with_visits(rows.x for rows in row_batches(split.train, labelled.columns, window=window))
     judged = judge(model, labelled, decider_if_any(model, store))
@@ -552,7 +534,6 @@ def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
         "features": asdict(config.features),
         "sampling": asdict(config.sampling) | cut,
         "window": asdict(window),
-        "labels": asdict(config.labels),
         "objective": asdict(config.objective),
         "drop_weight": config.drop_weight,
         "predictor": {"name": config.predictor["name"], **parameters},

@@ -25,12 +25,10 @@ def resolved(settings: DictConfig) -> str:
     return fingerprint(json.dumps(OmegaConf.to_container(settings, resolve=True, enum_to_str=True), sort_keys=True))
 
 
-def stages_and_gates(place: Place) -> Iterator[Fingerprint]:
-    """Every stage by itself, and every gate."""
+def stages(place: Place) -> Iterator[Fingerprint]:
+    """Every stage by itself."""
     for stage in STAGES:
         yield Fingerprint("stage", parameters_text(stage=stage), resolved(composed(stage)))
-    for gate in options("experiment"):
-        yield Fingerprint("gate", parameters_text(experiment=gate), resolved(composed("promote", f"experiment={gate}")))
 
 
 def all_sizes(place: Place) -> Iterator[Fingerprint]:
@@ -63,7 +61,7 @@ def files(place: Place) -> Iterator[Fingerprint]:
 
 
 GROUPS = (
-    Group("configs", "composed", stages_and_gates),
+    Group("configs", "composed", stages),
     Group("configs", "sizes", all_sizes, nightly=True),
     Group("configs", "files", files),
 )

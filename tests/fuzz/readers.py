@@ -41,7 +41,6 @@ from foretail.models.demand.predictor_file import to_json
 from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import format_of, read_foreign
-from foretail.pipelines.promotion.model_card import read_shift_table
 from foretail.pipelines.reporting.run_record import RunRecord
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.circuits.demand import ring
@@ -263,7 +262,6 @@ READERS: dict[str, Reader] = {
     "demand matrix": Reader("demand.csv", _listed(DEMAND), read_demand),
     "demand array": Reader("demand.npy", _npy, read_demand),
     "demand log": Reader("log.csv", _listed(ROWS), lambda path: read_demand_logs([path], STEPS), inputs=2_000),
-    "shift table": Reader("shift.csv", _listed(b"tested on,F1\nhigher *load*,0.5\ncubic,\n"), read_shift_table),
     "arrivals": Reader("arrivals.csv", _listed(ARRIVALS), _read_arrivals),
     "etalon log": Reader("log.txt", _etalon, _read_etalon, inputs=5_000),
     "capture": Reader("a.pcap", _capture, _read_capture, inputs=5_000),

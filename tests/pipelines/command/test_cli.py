@@ -44,18 +44,6 @@ def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complai
     assert list(folder.iterdir()) == []
 
 
-MOVED = {
-    "emulate": "foretail emulate is called foretail evaluate network=emulator, and its experiments foretail run NAME.",
-    "study": "foretail study is called foretail run predictor_study",
-    "search": "foretail search is called foretail run predictor_search",
-    "search experiment=drop_costs size=small": "foretail search experiment=drop_costs is called foretail run drop",
-    "evaluate experiment=sharing_map": "foretail evaluate experiment=sharing_map is called foretail run sharing_map.",
-    "schedule experiment=vermilion_fig9_5": "is called foretail run vermilion_fig9_5.",
-    "evaluate arrivals=a.csv ports=2": "foretail evaluate arrivals=a.csv is called foretail replay arrivals=a.csv.",
-    "evaluate datasets=[a]": "foretail evaluate datasets=[a] is called foretail replay datasets=[a].",
-    "collect source=emulator seeds=[1]": "collect source=emulator is called foretail collect network=emulator.",
-}
-"""Commands that are called otherwise, and the sentence that names the right one."""
 REFUSED = [
     (["evaporate"], "unknown command evaporate: choose from collect, train, distill, evaluate, replay, choose, export"),
     (["collect", "scenario.background.load=-1"], "scenario.background.load = -1.0 is out of range"),
@@ -110,7 +98,6 @@ REFUSED = [
     (["evaluate", "=null"], "=null has no name: write name=value"),
     (["evaluate", "--resolve"], "--resolve flag can only be used in conjunction with --cfg"),
     (["evaluate", "--shell-completion"], "Expecting one subcommand"),
-    *((line.split(), words) for line, words in MOVED.items()),
     (["evaluate", "seeds=1,2"], "seeds=1,2 are several values: write 'seeds=[1,2]' for all of them, or --multirun"),
     (["schedule", "k=2,3"], "k=2,3 are several values: give one k, or --multirun for one run with each"),
     (["train", "predictor.depth=2,3"], "give one predictor.depth, or --multirun"),

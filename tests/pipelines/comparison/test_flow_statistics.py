@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from matplotlib.patches import Rectangle
 from scipy import stats
 
-from foretail.api import run_figures
 from foretail.core.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, OCCUPANCY_DTYPE
 from foretail.pipelines.comparison.cost import run_cost
@@ -29,7 +28,7 @@ from foretail.pipelines.comparison.statistics import (
 )
 from foretail.pipelines.experiment.sweep import paired
 from foretail.sim_bridge.packets.cost import link_time_ns, query_table, slowdowns
-from tests.composed import foretail, run_of
+from tests.composed import run_of
 
 END_NS = 10_000_000
 
@@ -237,25 +236,6 @@ def test_the_cost_is_that_of_the_definition(rows: list[tuple[tuple[int, int, int
     if min(means) <= 0:
         return
     assert run_cost(flows, END_NS, SETTINGS).cost == pytest.approx(math.prod(means) ** (1 / len(means)))
-
-
-@pytest.mark.slow
-def test_an_experiment_of_points_is_drawn_again(tmp_path: Path) -> None:
-    foretail(tmp_path, "run", "vermilion_fig8_7", "size=small", "tracking=off", "hydra.run.dir=fig")
-    (figure,) = run_figures(tmp_path / "fig").values()
-    figure.savefig(tmp_path / "again.png", dpi=150)
-    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "fig" / "vermilion_fig8_7.png").read_bytes()
-
-
-@pytest.mark.slow
-def test_other_figures_are_images_and_none_is_refused(tmp_path: Path) -> None:
-    pd.DataFrame(1 - np.eye(4)).to_csv(tmp_path / "demand.csv", header=False, index=False)
-    done = foretail(
-        tmp_path, "schedule", "demand=demand.csv", "degree=2", "k=2", "scale=true", "hydra.run.dir=schedule"
-    )
-    assert done.returncode == 0, done.stderr
-    with pytest.raises(ForetailError, match="has no figures"):
-        run_figures(tmp_path / "schedule")
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from foretail.models.mlflow.tracking import RegisteredModel, track
 from foretail.pipelines import cli
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.exporting.predictor import export_drop_predictor
-from foretail.pipelines.promotion.model_card import markdown, read_shift_table
+from foretail.pipelines.promotion.model_card import markdown
 from foretail.pipelines.promotion.promoting import (
     Check,
     HeldOutScores,
@@ -117,8 +117,7 @@ STRONG, WEAK = "models:/foretail-drop@strong", "models:/foretail-drop@weak"
 
 @pytest.fixture(scope="module")
 def first(folder: Path, trained: dict[str, TrainResult]) -> PromoteResult:
-    (folder / "shift.csv").write_text("tested on,F1\nhigher *load*,0.5\ncubic,\n")
-    return promoted(folder, "first", STRONG, "p4=true", f"shift={folder / 'shift.csv'}")
+    return promoted(folder, "first", STRONG, "p4=true")
 
 
 def test_without_a_holder_the_model_that_beats_always_accepting_takes_the_alias(
@@ -186,7 +185,6 @@ def test_the_card_holds_what_the_documents_say(
     assert f"| rows | {report['chosen']['rows']:,} |" in card
     library = folder / "promoted" / "first" / "c" / "drop_predictor.so"
     assert f"so | {library.stat().st_size:,} |" in card
-    assert "| higher \\*load\\* | 0.5 |\n| cubic | - |" in card
     assert "cell\\_bytes=256" in card
     assert "| counted | lowest\\_port | tail |" in card
     assert "| 4 | 60,000 |" in card
@@ -410,15 +408,6 @@ def test_aliases_are_shown_and_given_back(folder: Path, trained: dict[str, Train
     assert command("version=2").verdict() == ["models:/back@champion is version 2 now; before: version 1."]
     with pytest.raises(ForetailError, match="nobody was challenger before"):
         command("rollback=true", "to=challenger")
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"), [("", "is not a table"), ("a,b\n", "has 0 rows"), ("a\n" + "1\n" * 2001, "has 2001 rows")]
-)
-def test_a_table_of_shift_tests_is_checked(text: str, complaint: str, tmp_path: Path) -> None:
-    (tmp_path / "shift.csv").write_text(text)
-    with pytest.raises(ForetailError, match=complaint):
-        read_shift_table(tmp_path / "shift.csv")
 
 
 def scores_of(*values: float) -> list[HeldOutScores]:

@@ -10,7 +10,6 @@ import math
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,6 @@ SECOND_LOOP = (
 EMULATED = "model=null policy=[lqd] network=emulator scenario=rack"
 RACKS = "source=racks racks.fabric.racks=4 racks.fabric.hosts_per_rack=2 racks.destination_racks=[2,3]"
 FILE = __file__
-GATE = "experiment=closed_loop_gate size=small model=model.json"
 PCAP = "source=pcap pcap.ports=4 pcap.buffer_bytes=100_000 pcap.port_rates_bps=[10_000_000_000]"
 DATASETS = "arrivals=null ports=null buffer=null datasets=[trace]"
 EMULATED_TRACE = "network=emulator scenario=rack scenario.topology.servers_per_leaf=4 scenario.incast.fan_in=3"
@@ -295,12 +293,6 @@ REFUSED = {
         ("seeds=[1]", "at least two"),
         ("tracking=off", "leave tracking on"),
         ("tracking.registered_model=null", "give tracking.registered_model"),
-        ("shift=nowhere.csv", "there is no file nowhere.csv"),
-        (f"{GATE} asking=best", "asking = best is unknown: choose from"),
-        (f"{GATE} baselines=[dt]", "baselines lacks cs"),
-        (f"{GATE} baselines=[cs,learned]", "which asks a model"),
-        (f"{GATE} f1_margin=0.1", "f1_margin"),
-        (f"{GATE} seeds=[201]", "one run gives no interval"),
     ],
     "deploy": [
         ("switch=somewhere", "switch = somewhere is not an address: write HOST:PORT, as in 127.0.0.1:9559"),
@@ -464,14 +456,6 @@ def test_every_experiment_composes_in_every_size_and_its_file_begins_with_its_co
     assert {"small", "full"} <= set(sizes_of(experiment))
     for size in sizes_of(experiment):
         assert experiment_settings(experiment, f"size={size}").size == size
-
-
-@pytest.mark.parametrize("gate", options("experiment"))
-def test_every_gate_composes_with_the_stage_of_its_first_lines(gate: str) -> None:
-    text = (resources.files("foretail.configs") / "experiment" / f"{gate}.yaml").read_text(encoding="utf-8")
-    command = text.splitlines()[1].removeprefix("# foretail ").split()
-    assert f"experiment={gate}" in command
-    typed(composed(command[0], f"experiment={gate}"), STAGES[command[0]])
 
 
 def test_the_help_of_every_field_is_a_whole_sentence() -> None:
