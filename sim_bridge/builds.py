@@ -227,60 +227,30 @@ def _digests(files: Iterable[Path]) -> dict[Path, str]:
     return {path: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in files}
 
 
-def build_simulator(
-    room: str,
-    folder: Path,
-    executable: str,
-    what: str,
-    definitions: Sequence[str],
-    report: Callable[[int, int], None] | None,
-) -> None:
-    """Build the program of a room that has a ``CMakeLists.txt``.
-
-    Parameters
-    ----------
-    room : folder of this package, such as ``ns3``
-    folder : where the executable goes
-    executable : its name, which is that of the target too
-    what : the program's name in errors
-    definitions : ``NAME=VALUE`` for CMake
-    report : hears how many of how many steps of the build are done
-
-    ForetailError if it does not build, with the compiler's first error.
-    """
-    import cmake
-
-    cmake_program = Path(cmake.CMAKE_BIN_DIR) / "cmake"
-    json_package = importlib.util.find_spec("nlohmann_json")
-    if json_package is None or not json_package.submodule_search_locations:
-        raise ForetailError("the package nlohmann-json is missing: run `make setup`")
-    build = folder / "build"
-    configure: list[str | Path] = [
-        *(cmake_program, "-S", ROOM / room, "-B", build, "-G", "Ninja"),
-        f"-DCMAKE_MAKE_PROGRAM={Path(ninja.BIN_DIR) / 'ninja'}",
-        f"-DCMAKE_CXX_COMPILER={compiler()}",
-        f"-DJSON_INCLUDE={Path(json_package.submodule_search_locations[0]) / 'include'}",
-        *(f"-D{definition}" for definition in definitions),
-    ]
-    compile_: list[str | Path] = [cmake_program, "--build", build, "--parallel", str(os.cpu_count() or 1)]
-    for command in (configure, compile_):
-        errors = run_compiler(command, report)
-        if errors is not None:
-            raise ForetailError(f"{what} does not build with {compiler()}: {first_error(errors)}")
-    (build / executable).rename(folder / executable)
-    shutil.rmtree(build)
-
-
 @dataclass(frozen=True)
 class SimulatorProgram:
-    """The program of a room that needs a C++ compiler and no ns-3: built once per machine, into the user's cache."""
+    """The program of a room that has a ``CMakeLists.txt``: built once per machine, into the user's cache."""
 
-    room: str  #: folder of this package, and of the cache
-    executable: str  #: its name
-    words: str  #: what it is called in errors
+    room: str  #: folder of this package
+    executable: str  #: its name, which is that of the target too
+    words: str  #: what simulates, in sentences
+
+    @property
+    def cache(self) -> str:
+        """Folder in the user's cache."""
+        return self.room
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Fields that name it among all that a result depends on."""
+        return {"network": self.room}
+
+    def definitions(self) -> dict[str, str]:
+        """Variables of CMake."""
+        return {}
 
     def digest(self) -> str:
-        """Return the sha256 of its sources."""
+        """Return the sha256 of its sources: part of the identity of all that it simulates."""
         return sources_digest("buffer", self.room, "packets")
 
     def build(self, *, report: Callable[[int, int], None] | None = None) -> Path:
@@ -293,16 +263,43 @@ class SimulatorProgram:
         Raises
         ------
         ForetailError
-            If a C++ compiler is missing, or the build fails.
+            If what it needs is missing, such as a C++ compiler, or with the compiler's first error.
         """
         if (installed := self._installed()) is not None:
             return installed
-        return cached(
-            self.room,
-            self.executable,
-            [self.digest()],
-            lambda folder: build_simulator(self.room, folder, self.executable, self.words, [], report),
-        )
+        return cached(self.cache, self.executable, self._depends_on(), lambda folder: self._compile(folder, report))
+
+    def is_built(self) -> bool:
+        """Return whether :meth:`build` has nothing left to do; ForetailError where it could not build."""
+        return self._installed() is not None or is_cached(self.cache, self.executable, self._depends_on())
+
+    def _depends_on(self) -> list[str]:
+        return [self.digest(), *self.definitions().values()]
+
+    def _compile(self, folder: Path, report: Callable[[int, int], None] | None) -> None:
+        import cmake
+
+        cmake_program = Path(cmake.CMAKE_BIN_DIR) / "cmake"
+        json_package = importlib.util.find_spec("nlohmann_json")
+        if json_package is None or not json_package.submodule_search_locations:
+            raise ForetailError("the package nlohmann-json is missing: run `make setup`")
+        build = folder / "build"
+        configure: list[str | Path] = [
+            *(cmake_program, "-S", ROOM / self.room, "-B", build, "-G", "Ninja"),
+            f"-DCMAKE_MAKE_PROGRAM={Path(ninja.BIN_DIR) / 'ninja'}",
+            f"-DCMAKE_CXX_COMPILER={compiler()}",
+            f"-DJSON_INCLUDE={Path(json_package.submodule_search_locations[0]) / 'include'}",
+            *(f"-D{name}={value}" for name, value in self.definitions().items()),
+        ]
+        compile_: list[str | Path] = [cmake_program, "--build", build, "--parallel", str(os.cpu_count() or 1)]
+        for command in (configure, compile_):
+            errors = run_compiler(command, report)
+            if errors is not None:
+                raise ForetailError(
+                    f"the program of {self.words} does not build with {compiler()}: {first_error(errors)}"
+                )
+        (build / self.executable).rename(folder / self.executable)
+        shutil.rmtree(build)
 
     def _installed(self) -> Path | None:
         """The program beside the extension, if it is of these sources and ``$CXXFLAGS`` asks for nothing else."""

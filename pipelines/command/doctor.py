@@ -15,7 +15,7 @@ from foretail.models.mlflow.store import sqlite_file, store_exists, tracking_uri
 from foretail.pipelines.runs.result import Table, version_of
 from foretail.pipelines.tracking.server import postgres_programs
 from foretail.sim_bridge.builds import compiler
-from foretail.sim_bridge.ns3.driver import driver_is_built, find_ns3
+from foretail.sim_bridge.ns3.driver import Ns3Program, find_ns3
 
 EXTRAS = {
     "nn": (("torch",), "neural predictors (predictor=mlp, sequence), live modules"),
@@ -49,7 +49,7 @@ def examine(folder: Path) -> tuple[Finding, ...]:
         _tried("ns-3", lambda: find_ns3(None).version, "pip install --no-deps ns3, or ns3_prefix=FOLDER"),
         _tried(
             "ns-3 driver",
-            lambda: "built" if driver_is_built() else None,
+            lambda: "built" if Ns3Program().is_built() else None,
             "nothing to do, the first run with network=ns3 builds it in some minutes",
         ),
         Finding(

@@ -29,7 +29,7 @@ from foretail.pipelines.comparison.statistics import (
     mean_interval,
     paired_difference,
 )
-from foretail.pipelines.data.emulation import Emulator, HostCommand, emulated_settings
+from foretail.pipelines.data.emulation import HostCommand, emulated_settings, emulator_simulator
 from foretail.pipelines.data.simulation import simulate_flows
 from foretail.pipelines.exporting.network import NetworkExport
 from foretail.pipelines.exporting.predictor import ExportedPredictor
@@ -261,7 +261,7 @@ def emulate_policies(
 
     ForetailError where this machine cannot, or a policy asks a threshold that the predictor was not proven for.
     """
-    library, emulator = predictor.library if predictor is not None else None, Emulator()
+    library, emulator = predictor.library if predictor is not None else None, emulator_simulator()
     check_taus(policies, predictor)
 
     def task(name: str, seed: int, report: Report) -> EmulatedRun:

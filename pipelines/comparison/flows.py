@@ -333,7 +333,7 @@ def _announce(
     end_ms = (scenario.incast.connect_ahead_ns + scenario.traffic_ns + scenario.drain_ns) / 1e6
     many = f"{len(simulations)} simulation{'s' if len(simulations) > 1 else ''}"
     print(
-        f"{many} of up to {end_ms:,.0f} ms in {simulator.name}, {stored} in the store, "
+        f"{many} of up to {end_ms:,.0f} ms in {simulator.program.words}, {stored} in the store, "
         f"{min(jobs, len(simulations))} at a time",
         file=sys.stderr,
     )

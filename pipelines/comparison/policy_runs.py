@@ -35,6 +35,7 @@ from foretail.pipelines.exporting.predictor import ExportedPredictor
 from foretail.pipelines.runs.points import Report
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
+from foretail.sim_bridge.native.driver import NATIVE
 from foretail.sim_bridge.native.network import write_live_native
 from foretail.sim_bridge.packets.cost import started
 from foretail.sim_bridge.packets.simulation import PacketRun, write_documents
@@ -195,7 +196,7 @@ class Simulation:
         document = driver_config(scenario, policy, seed, trace=False, library=library)
         depends_on = {
             "driver": settings_that_matter(document),
-            **simulator.identity,
+            **simulator.program.identity,
             "code": simulator.driver_sha256,
         }
         if function is not None:
@@ -265,7 +266,7 @@ def simulate(
             write_live_native(simulation.document, function.fresh().decide, function.features, folder)
             return
         watched = [other for other in others if simulation.can_watch(other) and not store.has(other.key)]
-        if not watched or not simulator.watches:
+        if not watched or simulator.program != NATIVE:
             simulate_flows(simulation.document, folder, simulator, report)
             return
         policies = [other.document["policy"] for other in watched]

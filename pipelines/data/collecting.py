@@ -304,7 +304,7 @@ def collect_runs(
     def dataset_of(seed: int) -> tuple[dict[str, Any], Make]:
         document = driver_config(scenario, policy, seed, trace=True)
         code = [simulator.driver_sha256, code_digest(collect_dataset)]
-        depends_on = {"driver": settings_that_matter(document), **simulator.identity, "code": code}
+        depends_on = {"driver": settings_that_matter(document), **simulator.program.identity, "code": code}
         return depends_on, lambda folder, report: simulate_dataset(document, scenario, folder, simulator, report)
 
     return _collected({f"seed {seed}": seed for seed in seeds}, dataset_of, config, config.jobs or 1)
@@ -366,7 +366,7 @@ def _emulated(scenario: Scenario, policy: Policy, network: EmulatorNetwork, seed
 def _racks(config: CollectConfig, simulator: Simulator, seed: int) -> tuple[dict[str, Any], Make]:
     document = traced_racks(config.racks, seed)
     code = [simulator.driver_sha256, code_digest(collect_dataset)]
-    depends_on = {"racks": document, **simulator.identity, "code": code}
+    depends_on = {"racks": document, **simulator.program.identity, "code": code}
     return depends_on, lambda folder, report: simulate_rack_dataset(document, folder, simulator, report)
 
 

@@ -11,7 +11,7 @@ from foretail.configs.schema.emulation import Emulation
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
-from foretail.pipelines.data.simulation import OwnSimulator, driver_config, reporting
+from foretail.pipelines.data.simulation import Simulator, driver_config, reporting
 from foretail.pipelines.runs.points import Report
 from foretail.sim_bridge.emulator.emulator import EMULATOR, EmulatorRun, run_emulator
 from foretail.sim_bridge.native.driver import collect_dataset
@@ -42,12 +42,9 @@ def emulated_settings(
     return {**document, "emulation": emulation.settings() | run}
 
 
-class Emulator(OwnSimulator):
+def emulator_simulator() -> Simulator:
     """TCP of this machine's kernel over Foretail's links and switches, in real time."""
-
-    program = EMULATOR
-    name = words = EMULATOR.words
-    run = staticmethod(run_emulator)
+    return Simulator(EMULATOR, run_emulator)
 
 
 def emulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Path, report: Report) -> None:
@@ -57,7 +54,7 @@ def emulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Pat
         folder,
         scenario=asdict(scenario) | {"emulation": document["emulation"]},
         progress=reporting(report),
-        executable=Emulator().driver(report),
+        executable=emulator_simulator().driver(report),
         simulate=_in_time,
     )
 

@@ -6,12 +6,11 @@ import dataclasses
 import functools
 import tempfile
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from omegaconf import MISSING
 
@@ -25,7 +24,7 @@ from foretail.pipelines.runs.points import Report
 from foretail.pipelines.runs.store import file_digest
 from foretail.sim_bridge.builds import SimulatorProgram, policy_identity
 from foretail.sim_bridge.native.driver import NATIVE, collect_dataset, run_native
-from foretail.sim_bridge.ns3.driver import build_driver, driver_digest, find_ns3, run_driver
+from foretail.sim_bridge.ns3.driver import Ns3Program, run_driver
 from foretail.sim_bridge.ns3.messages import Message, assigned, collective, columns, elephants, halves, joined
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress
 from foretail.sim_bridge.policies import POLICIES, TAKE_RULES
@@ -151,112 +150,53 @@ class Simulates(KeepsRuns, Protocol):
     def ns3_prefix(self) -> str | None: ...
 
 
-class Simulator(ABC):
-    """A simulator of packets of a stage: its program is built when the first run needs it."""
+class Simulator:
+    """A simulator of packets of a stage: its program is built when the first run needs it.
 
-    name: ClassVar[str]
-    """Name of the simulator."""
-    words: ClassVar[str]
-    """Name of its program, in words."""
-    watches: ClassVar[bool] = False
-    """True if it tells which other policies would have decided every packet alike."""
-    run: ClassVar[Callable[..., PacketRun]]
-    """Runs a document, with the parameters of :func:`foretail.sim_bridge.ns3.driver.run_driver`."""
+    Parameters
+    ----------
+    program : what simulates
+    run : runs a document, with the parameters of :func:`foretail.sim_bridge.ns3.driver.run_driver`
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, program: SimulatorProgram, run: Callable[..., PacketRun]) -> None:
+        self.program, self.run = program, run
         self._executable: Path | None = None
         self._building = threading.Lock()
 
-    @property
-    @abstractmethod
-    def identity(self) -> dict[str, str]:
-        """Fields that name it among all that a result depends on."""
+    def __reduce__(self) -> tuple[type[Simulator], tuple[SimulatorProgram, Callable[..., PacketRun]]]:
+        return Simulator, (dataclasses.replace(self.program), self.run)  # another machine has a program of its own
 
-    @property
-    @abstractmethod
+    @functools.cached_property
     def driver_sha256(self) -> str:
         """Digest of the program's sources, the same for all runs of a stage."""
+        return self.program.digest()
 
     def depends_on(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that a run with this document depends on."""
-        return {"driver": settings_that_matter(document), **self.identity, "driver_code": self.driver_sha256}
-
-    @abstractmethod
-    def build(self, report: Callable[[int, int], None]) -> Path:
-        """The program."""
+        return {"driver": settings_that_matter(document), **self.program.identity, "driver_code": self.driver_sha256}
 
     def driver(self, report: Report) -> Path:
         """The executable, built on first use (threads of one stage build it once)."""
         with self._building:
             if self._executable is None:
-                building = f"building {self.words}, which takes some minutes once per machine"
-                report(0.0, f"finding {self.words}")
-                self._executable = self.build(lambda done, of: report(0.0, f"{building}: {done} of {of} steps"))
+                program = f"the program of {self.program.words}"
+                building = f"building {program}, which takes some minutes once per machine"
+                report(0.0, f"finding {program}")
+                self._executable = self.program.build(
+                    report=lambda done, of: report(0.0, f"{building}: {done} of {of}")
+                )
             return self._executable
 
 
-class OwnSimulator(Simulator):
-    """A simulator whose program is all Foretail's."""
-
-    program: ClassVar[SimulatorProgram]
-
-    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
-        return type(self), ()  # another machine has a program of its own
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """The network's name."""
-        return {"network": self.program.room}
-
-    @functools.cached_property
-    def driver_sha256(self) -> str:
-        """Digest of the program's sources."""
-        return self.program.digest()
-
-    def build(self, report: Callable[[int, int], None]) -> Path:
-        """The program."""
-        return self.program.build(report=report)
-
-
-class Native(OwnSimulator):
+def native_simulator() -> Simulator:
     """Foretail's own TCP over its links and switches."""
-
-    program, watches = NATIVE, True
-    name = words = NATIVE.words
-    run = staticmethod(run_native)
+    return Simulator(NATIVE, run_native)
 
 
-class Ns3(Simulator):
-    """The ns-3 of a stage: found when its version is asked for, the driver built when the first run needs it."""
-
-    name, words = "ns-3", "the ns-3 driver"
-    run = staticmethod(run_driver)
-
-    def __init__(self, prefix: str | None) -> None:
-        super().__init__()
-        self._prefix = prefix
-
-    def __reduce__(self) -> tuple[type[Ns3], tuple[str | None]]:
-        return Ns3, (self._prefix,)  # another machine has a driver of its own
-
-    @functools.cached_property
-    def version(self) -> str:
-        """Version such as ``3.44``; ``ForetailError`` when there is no ns-3."""
-        return find_ns3(self._prefix).version
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """The version of ns-3."""
-        return {"ns3": self.version}
-
-    @functools.cached_property
-    def driver_sha256(self) -> str:
-        """Digest of the driver's sources, the same for all runs of a stage."""
-        return driver_digest()
-
-    def build(self, report: Callable[[int, int], None]) -> Path:
-        """The driver for this ns-3."""
-        return build_driver(self._prefix, report=report)
+def ns3_simulator(prefix: str | None) -> Simulator:
+    """The driver of an ns-3, by its prefix; None: of the Python package."""
+    return Simulator(Ns3Program(prefix=prefix), run_driver)
 
 
 def simulator_of(config: Simulates) -> Simulator:
@@ -271,7 +211,7 @@ def simulators_of(config: Simulates, networks: Mapping[Where, Network]) -> dict[
 
 
 def _simulator(network: Network, ns3_prefix: str | None) -> Simulator:
-    return Native() if isinstance(network, NativeNetwork) else Ns3(ns3_prefix)
+    return native_simulator() if isinstance(network, NativeNetwork) else ns3_simulator(ns3_prefix)
 
 
 def settings_that_matter(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.policy_runs import policy_run
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, interval_text, mean_interval
-from foretail.pipelines.data.simulation import Native, driver_config, scratch_run
+from foretail.pipelines.data.simulation import Simulator, driver_config, native_simulator, scratch_run
 from foretail.pipelines.experiment.declaration import Run, Shown, axes, measure_cases
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
@@ -132,7 +132,7 @@ class Sweep:
     composed: Mapping[tuple[str, str, str], EvaluateConfig]  #: by condition, variant and way
     metrics: Sequence[str]
     own: Mapping[str, Metric]  #: metrics beside those of ``foretail evaluate``
-    native: Native = field(default_factory=Native)
+    native: Simulator = field(default_factory=native_simulator)
 
     @classmethod
     def of(cls, settings: SweepSettings, own: Mapping[str, Metric]) -> Sweep:

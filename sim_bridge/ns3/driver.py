@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -18,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.builds import build_simulator, cached, is_cached, sources_digest
+from foretail.sim_bridge.builds import SimulatorProgram
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
 
 OLDEST_NS3 = (3, 44)
-_KIND, _EXECUTABLE = "ns3-driver", "foretail-ns3"
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,38 @@ def find_ns3(prefix: str | os.PathLike[str] | None = None) -> Ns3Installation:
     return Ns3Installation(folder, version[1])
 
 
-def driver_digest() -> str:
-    """Return the sha256 of the driver's sources: part of the identity of everything it simulates."""
-    return sources_digest("buffer", "ns3", "packets")
+@dataclass(frozen=True)
+class Ns3Program(SimulatorProgram):
+    """The driver of an ns-3, which is found when something depends on it."""
+
+    room: str = "ns3"
+    executable: str = "foretail-ns3"
+    words: str = "ns-3"
+    prefix: str | os.PathLike[str] | None = None  #: of the ns-3; None: the Python package
+    debug: bool = False  #: with assertions
+
+    @property
+    def cache(self) -> str:
+        """Folder in the user's cache."""
+        return "ns3-driver"
+
+    @functools.cached_property
+    def installation(self) -> Ns3Installation:
+        """The ns-3; ForetailError when there is none."""
+        return find_ns3(self.prefix)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The version of ns-3."""
+        return {"ns3": self.installation.version}
+
+    def definitions(self) -> dict[str, str]:
+        """Variables of CMake."""
+        return {
+            "NS3_PREFIX": str(self.installation.prefix),
+            "NS3_VERSION": self.installation.version,
+            "CMAKE_BUILD_TYPE": "Debug" if self.debug else "Release",
+        }
 
 
 def build_driver(
@@ -80,24 +109,7 @@ def build_driver(
     ForetailError
         If ns-3 or a C++ compiler is missing, or the build fails.
     """
-    ns3 = find_ns3(ns3_prefix)
-    build_type = "Debug" if debug else "Release"
-    key = _key(ns3, build_type)
-    return cached(_KIND, _EXECUTABLE, key, lambda folder: _compile(folder, ns3, build_type, report))
-
-
-def driver_is_built() -> bool:
-    """Return whether :func:`build_driver` has nothing left to do; ForetailError without ns-3 or a compiler."""
-    return is_cached(_KIND, _EXECUTABLE, _key(find_ns3(), "Release"))
-
-
-def _key(ns3: Ns3Installation, build_type: str) -> list[str]:
-    return [driver_digest(), str(ns3.prefix), ns3.version, build_type]
-
-
-def _compile(folder: Path, ns3: Ns3Installation, build_type: str, report: Callable[[int, int], None] | None) -> None:
-    definitions = [f"NS3_PREFIX={ns3.prefix}", f"NS3_VERSION={ns3.version}", f"CMAKE_BUILD_TYPE={build_type}"]
-    build_simulator("ns3", folder, _EXECUTABLE, f"the driver of ns-3 {ns3.version}", definitions, report)
+    return Ns3Program(prefix=ns3_prefix, debug=debug).build(report=report)
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,7 +118,7 @@ class DriverRun(PacketRun):
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the run's output depends on."""
-        return super().versions() | {"ns3": self.summary["ns3_version"], "driver_sha256": driver_digest()}
+        return super().versions() | {"ns3": self.summary["ns3_version"], "driver_sha256": Ns3Program().digest()}
 
 
 def run_driver(

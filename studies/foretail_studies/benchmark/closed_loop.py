@@ -16,7 +16,7 @@ from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, Policy, requ
 from foretail.core.errors import ForetailError
 from foretail.core.settings import setting
 from foretail.pipelines.comparison.statistics import change_text, percent_change
-from foretail.pipelines.data.simulation import Native, driver_config
+from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
 from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.exporting.predictor import export_to_store
@@ -38,6 +38,7 @@ from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED, rule_of
 from foretail.pipelines.tracking.loading import is_predictor, load_predictor
 from foretail.pipelines.tracking.runs import refuse_seen
+from foretail.sim_bridge.native.driver import NATIVE
 from foretail.sim_bridge.native.network import run_live_native
 from foretail.sim_bridge.python_policies import PythonPolicy
 from foretail_studies.benchmark.track import (
@@ -72,7 +73,7 @@ class LivePlan:
 
     def __post_init__(self) -> None:
         """Raise ForetailError unless all conditions are of the native network."""
-        if not all(isinstance(simulator, Native) for simulator in self.plan.simulators.values()):
+        if not all(simulator.program == NATIVE for simulator in self.plan.simulators.values()):
             raise ForetailError(
                 f"{self.policy.name} decides in Python, which only the native network asks: set network=native"
             )

@@ -25,8 +25,8 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
 from foretail.core.settings import part, seed_setting, setting
 from foretail.pipelines.data.collecting import SharedVoqs, circuit_schedule, rack_document
-from foretail.pipelines.data.emulation import Emulator
-from foretail.pipelines.data.simulation import Ns3, reporting
+from foretail.pipelines.data.emulation import emulator_simulator
+from foretail.pipelines.data.simulation import Simulator, ns3_simulator, reporting
 from foretail.pipelines.evaluating import asked_predictor
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.notes import say
@@ -198,7 +198,7 @@ def show(settings: VoqSettings, run: Run) -> Shown:
     emulated = {case.name: document(case, settings.weeks) for case in cases}
     for one in emulated.values():
         settings.emulation.require_within_a_day("emulation", "the time of all weeks in ns", one["traffic_ns"])
-    ns3, simulations = Ns3(settings.ns3_prefix), dict[str, Callable[[Report], dict[str, Any]]]()
+    ns3, simulations = ns3_simulator(settings.ns3_prefix), dict[str, Callable[[Report], dict[str, Any]]]()
     if settings.against_ns3:  # first, since it says soon what is missing
         weeks, folder = settings.ns3_weeks or settings.weeks, run.folder / "runs_in_ns3"
         simulations = {
@@ -233,7 +233,7 @@ VOQS = FunctionExperiment(VoqSettings, show)
 
 
 def _simulated(
-    document: dict[str, Any], settings: VoqSettings, target: Path, ns3: Ns3, report: Report
+    document: dict[str, Any], settings: VoqSettings, target: Path, ns3: Simulator, report: Report
 ) -> dict[str, Any]:
     executable = ns3.driver(report)
     with staged_folder(target, replace=True) as staging:
@@ -242,7 +242,7 @@ def _simulated(
 
 
 def _emulated(document: dict[str, Any], settings: VoqSettings, target: Path, report: Report) -> dict[str, Any]:
-    executable = Emulator().driver(report)
+    executable = emulator_simulator().driver(report)
     for _ in range(settings.attempts):
         with staged_folder(target, replace=True) as staging:
             run_emulator(document, staging, reporting(report), executable=executable)

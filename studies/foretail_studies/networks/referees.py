@@ -21,8 +21,15 @@ from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.settings import seed_setting, setting
 from foretail.pipelines.comparison.policy_runs import policy_run
-from foretail.pipelines.data.emulation import Emulator, emulated_settings
-from foretail.pipelines.data.simulation import Native, Ns3, Simulator, driver_config, scratch_run, simulate_flows
+from foretail.pipelines.data.emulation import emulated_settings, emulator_simulator
+from foretail.pipelines.data.simulation import (
+    Simulator,
+    driver_config,
+    native_simulator,
+    ns3_simulator,
+    scratch_run,
+    simulate_flows,
+)
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
@@ -87,8 +94,13 @@ class RefereeSettings(JobSettings):
     @cached_property
     def simulators(self) -> dict[str, Simulator]:
         """The simulator of each network."""
-        native = Native()
-        return {NATIVE: native, NATIVE_LINUX: native, NS3: Ns3(self.ns3_prefix), EMULATOR: Emulator()}
+        native = native_simulator()
+        return {
+            NATIVE: native,
+            NATIVE_LINUX: native,
+            NS3: ns3_simulator(self.ns3_prefix),
+            EMULATOR: emulator_simulator(),
+        }
 
     def emulation(self, scenario: str) -> Emulation:
         """How a scenario is emulated: with the congestion control that it names."""

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.sweep import Claim, SweepSettings
-from foretail.pipelines.data.simulation import Native, driver_config, scratch_run
+from foretail.pipelines.data.simulation import driver_config, native_simulator, scratch_run
 from foretail.pipelines.experiment.catalog import listed, settings_of
 from foretail.pipelines.experiment.declaration import Run
 from foretail.pipelines.experiment.sweep import MeasuredRun, Sweep, SweepCase, SweepExperiment, measured, paired
@@ -80,7 +80,7 @@ def native_run(overrides: Sequence[str], seed: int, so_far: SoFar) -> Iterator[P
     """Simulate with overrides of ``foretail evaluate`` that choose one policy; the run is gone when the block ends."""
     composed = compose_settings(EvaluateConfig, ["model=any", "baselines=[]", *overrides], "a system's network")
     ((_, policy),) = composed.policy.items()
-    with scratch_run(driver_config(composed.scenario, policy, seed, trace=False), Native(), so_far) as run:
+    with scratch_run(driver_config(composed.scenario, policy, seed, trace=False), native_simulator(), so_far) as run:
         yield run
 
 

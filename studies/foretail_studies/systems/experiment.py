@@ -11,11 +11,11 @@ from foretail.configs.schema.experiment import PointSettings
 from foretail.core.code import code_digest
 from foretail.core.settings import setting
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
-from foretail.pipelines.data.simulation import Native
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.experiment.sweep import NOT, VERDICTS, WEAKER, verdict_of, verdict_of_value
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
+from foretail.sim_bridge.native.driver import NATIVE
 from foretail_studies.systems.balancing import ETHEREAL, SIRONA
 from foretail_studies.systems.causes import cause_of
 from foretail_studies.systems.comparisons import ABM, CREDENCE, IRN, POWERTCP, REVERIE, TIMELY, Published, System
@@ -93,7 +93,7 @@ def _depends_on(case: SystemCase, settings: SystemsSettings) -> dict[str, str]:
     return {
         "scale": _measured_size(system, settings.size),
         "system_code": code_digest(system.measure),
-        "driver_code": Native().driver_sha256,
+        "driver_code": NATIVE.digest(),
     }
 
 

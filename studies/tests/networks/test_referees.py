@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.pipelines.data.simulation import Native
+from foretail.pipelines.data.simulation import Simulator
 from foretail.pipelines.experiment.catalog import declared, run_experiment
 from foretail.pipelines.experiment.sweep import Sweep
+from foretail.sim_bridge.builds import SimulatorProgram
+from foretail.sim_bridge.native.driver import NATIVE as NATIVE_PROGRAM
+from foretail.sim_bridge.native.driver import run_native
 from foretail_studies.costs.drop_costs import price
 from foretail_studies.networks import referees
 from foretail_studies.networks.comparison import recovery_sentences
@@ -56,18 +59,17 @@ def test_native_and_ns3_end_every_flow_alike(
 def test_the_first_event_that_differs_is_in_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slower(document: Any, *arguments: Any, **named: Any) -> Any:
         topology = {**document["topology"], "link_delay_ns": document["topology"]["link_delay_ns"] + 1}
-        return Native.run({**document, "topology": topology}, *arguments, **named)
+        return run_native({**document, "topology": topology}, *arguments, **named)
 
-    class Slower(Native):
-        """A native network whose links are one ns longer, under the name of ns-3."""
+    class Slower(SimulatorProgram):
+        """The native network, whose links are one ns longer, under the name of ns-3."""
 
         @property
         def identity(self) -> dict[str, str]:
             return {"network": "slower"}
 
-        run = staticmethod(cast(Any, slower))
-
-    monkeypatch.setattr(referees, "Ns3", lambda prefix: Slower())
+    program = Slower(NATIVE_PROGRAM.room, NATIVE_PROGRAM.executable, NATIVE_PROGRAM.words)
+    monkeypatch.setattr(referees, "ns3_simulator", lambda prefix: Simulator(program, slower))
     settings = experiment_settings("referees", *SMALL, "networks=[native,ns3]", f"store_dir={tmp_path}")
     settings = replace(settings, scenarios={"rack_dt": settings.scenarios["rack_dt"]})
     verdict = run_experiment(declared("referees"), settings, tmp_path).verdict()

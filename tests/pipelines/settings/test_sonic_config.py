@@ -13,7 +13,7 @@ import pytest
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.policy_runs import Simulation
-from foretail.pipelines.data.simulation import Native
+from foretail.pipelines.data.simulation import native_simulator
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.imports.sonic.config import read_config, write_config
 from foretail.sim_bridge.imports.sonic.simulated import simulated, usual_priorities
@@ -83,7 +83,7 @@ def test_a_run_depends_on_the_content_of_the_file_alone(tmp_path: Path) -> None:
 
     def key(config: Path, policy: str) -> object:
         found = settings(config)
-        return Simulation.of(policy, found.scenario, found.policy[policy], 1, None, Native()).key
+        return Simulation.of(policy, found.scenario, found.policy[policy], 1, None, native_simulator()).key
 
     assert key(LEAF, "sonic") == key(same, "sonic") != key(other, "sonic")
     assert key(LEAF, "lqd") == key(other, "lqd")
