@@ -5,7 +5,8 @@ distribution ``foretail-studies``. Its files lie in its folders, one for each fa
 documents. A document begins with a command, which names the experiment, and a few sentences as a comment.
 ``declaration`` names the module and object of the package that declare it; ``sizes`` has
 settings by size, all others are those of every size; ``like`` takes over the settings of another experiment;
-``defaults``, also of one size, chooses options of Hydra's groups, for which ``SIZE`` stands for the size.
+``defaults``, also of one size, chooses options of Hydra's groups, for which ``SIZE`` stands for the size; a package
+may have groups of its own in ``configs``.
 """
 
 from __future__ import annotations
@@ -151,13 +152,18 @@ def register_experiment(name: str, size: str) -> str:
     options = ({group: option} for group, option in groups.items())
     node = {
         "defaults": [f"base_{config}", "stage", *options, "_self_", {"override hydra/job_logging": "disabled"}],
-        "hydra": {"job": {"name": name}},
+        "hydra": {"job": {"name": name}, "searchpath": _own_groups(one.package)},
         "experiment": name,
         "size": size,
         **settings,
     }
     ConfigStore.instance().store(name=config, node=node)
     return config
+
+
+def _own_groups(package: str) -> list[str]:
+    """Search path of Hydra for config groups of a package of studies: its folder ``configs``, if it has one."""
+    return [f"pkg://{package}.configs"] if (resources.files(package) / "configs").is_dir() else []
 
 
 def _inherited(one: Listed, key: str) -> Any:

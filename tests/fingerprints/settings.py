@@ -48,7 +48,6 @@ def files(place: Place) -> Iterator[Fingerprint]:
             "flow_sizes",
             "launcher",
             "demand_sizes/size",
-            "families",
             "packets/size",
             "policy",
         ),

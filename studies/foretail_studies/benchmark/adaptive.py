@@ -19,7 +19,6 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.families import Families
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.core.errors import ForetailError, users_code
@@ -53,6 +52,7 @@ from foretail_studies.benchmark.track import (
     percents_of,
     require_frozen,
 )
+from foretail_studies.families import Families
 from foretail_studies.predictors.chosen import drawn, on_zoo
 
 TUNED = "tuned DT"

@@ -20,13 +20,13 @@ from foretail.models import zoo
 from foretail.pipelines.comparison.statistics import change_text, mean_interval
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.families import Condition, Costs, Rule, SharingPlan, measure_rules
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT
 from foretail_studies.benchmark.closed_loop import BenchmarkSettings, Field
+from foretail_studies.families import Condition, Costs, Rule, SharingPlan, measure_rules
 
 SLOT_BPS = 10_000_000_000
 """Rate of a link whose slots last as long as averages of the zoo assume."""

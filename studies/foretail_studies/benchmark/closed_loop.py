@@ -11,7 +11,6 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
-from foretail.configs.schema.families import Families
 from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, Policy, require_rule
 from foretail.core.errors import ForetailError
 from foretail.core.settings import setting
@@ -20,16 +19,6 @@ from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
 from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.families import (
-    DEFAULT,
-    Condition,
-    Costs,
-    Rule,
-    SharingCase,
-    SharingPlan,
-    cost_document,
-    measure_rules,
-)
 from foretail.pipelines.runs.notes import lineages
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
@@ -53,6 +42,17 @@ from foretail_studies.benchmark.track import (
     require_frozen,
     scores_document,
     scores_table,
+)
+from foretail_studies.families import (
+    DEFAULT,
+    Condition,
+    Costs,
+    Families,
+    Rule,
+    SharingCase,
+    SharingPlan,
+    cost_document,
+    measure_rules,
 )
 
 

@@ -25,7 +25,6 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.families import Families
 from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.configs.schema.packet_stages import CollectConfig
@@ -43,7 +42,6 @@ from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.pipelines.data.collecting import run_in, workload_in
 from foretail.pipelines.demand import generated, untrained
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
-from foretail.pipelines.families import Condition, composed_conditions
 from foretail.pipelines.runs.notes import lineages
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import Store
@@ -70,6 +68,7 @@ from foretail_studies.benchmark.track import (
     percents_of,
     require_answers,
 )
+from foretail_studies.families import Condition, Families, composed_conditions
 
 ORACLE, LAST = "oracle", "last_value"
 RUN = ["family", "condition", "seed"]

@@ -20,7 +20,6 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
-from foretail.configs.schema.families import Families
 from foretail.configs.schema.policies import RULE_DEFAULTS, Policy, require_rule
 from foretail.core.errors import ForetailError
 from foretail.core.settings import setting
@@ -34,12 +33,12 @@ from foretail.pipelines.comparison.statistics import PairedDifference, change_te
 from foretail.pipelines.data.collecting import collect_runs
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.families import Condition, Costs, Rule, SharingPlan, measure_rules
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED, rule_of
 from foretail_studies.benchmark.track import best_by_family, logs_by_family
+from foretail_studies.families import Condition, Costs, Families, Rule, SharingPlan, measure_rules
 
 SENDER, NOBODY, NEVER, ALWAYS, BY_HAND = "sender", "nobody", "never", "always", "by hand"
 """Sources of the tag beside the trees and the limits; with `NOBODY` the policy reads no tag at all."""

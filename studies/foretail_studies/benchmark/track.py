@@ -24,10 +24,10 @@ import pandas as pd
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.experiment.declaration import Shown
-from foretail.pipelines.families import Condition, Costs, Rule
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.policies import ASKING
 from foretail.sim_bridge.policy_settings import settings_in_name
+from foretail_studies.families import Condition, Costs, Rule
 
 RuleOf = TypeVar("RuleOf")
 CLOSED_LOOP, OPEN_LOOP, DEMAND, ADAPTIVE = "benchmark-1", "open-loop-1", "demand-1", "adaptive-1"

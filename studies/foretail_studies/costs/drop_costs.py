@@ -21,7 +21,6 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedJobSettings
-from foretail.configs.schema.families import Families
 from foretail.configs.schema.policies import POLICIES, Policy
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
@@ -37,7 +36,6 @@ from foretail.pipelines.comparison.statistics import PairedDifference, interval_
 from foretail.pipelines.data.collecting import DATASET, collect_runs
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown, measure_cases
 from foretail.pipelines.exporting.network import predictor_to_store
-from foretail.pipelines.families import CS, Condition, Rule, SharingPlan
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Key, Store, file_digest
 from foretail.pipelines.settings.compose import compose_policies
@@ -60,6 +58,7 @@ from foretail_studies.costs.labels import (
     require_losses,
     signal_to_noise,
 )
+from foretail_studies.families import CS, Condition, Families, Rule, SharingPlan
 from foretail_studies.search.trials import Budget, Simulations, cost_in_switch
 
 

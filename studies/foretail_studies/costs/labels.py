@@ -24,8 +24,8 @@ from foretail.models.ensemble.frontends import regressor_from_xgboost
 from foretail.pipelines.comparison.cost import run_cost
 from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.pipelines.data.simulation import Simulator, driver_config, scratch_run
-from foretail.pipelines.families import Condition
 from foretail.pipelines.runs.points import SoFar
+from foretail_studies.families import Condition
 
 PLACE = ["arrival", "time_ns", "switch", "port", "size_bytes", "flow", "flow_class", "accepted"]
 KINDS = ("query", "short", "long")

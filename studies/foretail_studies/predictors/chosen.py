@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.families import Families
 from foretail.core.settings import setting, share_setting
 from foretail.export.c.target import C
 from foretail.export.p4.target import P4, REPORT
@@ -43,6 +42,7 @@ from foretail.sim_bridge.arrivals.workloads import workload_of
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.benchmark.frozen_tracks import open_loop_scores
+from foretail_studies.families import Families
 from foretail_studies.predictors.loop import swapped
 from foretail_studies.predictors.promise import BUFFER_PER_PORT, PORTS, drawn_traffic, drawn_workloads
 

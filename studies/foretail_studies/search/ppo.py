@@ -26,7 +26,6 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
-from foretail.configs.schema.families import Families
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.code import code_digest
 from foretail.core.settings import setting
@@ -37,12 +36,12 @@ from foretail.models.ensemble.frontends import from_sklearn
 from foretail.pipelines.comparison.statistics import change_text, percent_change
 from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
-from foretail.pipelines.families import Rule, SharingPlan
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table, plain, version_of
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED
+from foretail_studies.families import Families, Rule, SharingPlan
 from foretail_studies.search.trials import (
     PLAYED_ROUND,
     PLAYED_TREE,

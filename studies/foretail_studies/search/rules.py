@@ -18,7 +18,6 @@ from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import TPESampler
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
-from foretail.configs.schema.families import Families
 from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS
 from foretail.core.errors import ForetailError
 from foretail.core.settings import setting
@@ -26,10 +25,10 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference, percent_change
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
-from foretail.pipelines.families import POINT, Rule, SharingCase, SharingPlan
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key
 from foretail.pipelines.settings.predictors import LEARNED, rule_of
+from foretail_studies.families import POINT, Families, Rule, SharingCase, SharingPlan
 from foretail_studies.search.trials import (
     Simulations,
     Trial,

@@ -39,11 +39,11 @@ from foretail.features.dataset.schema import traffic_sha256_of
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.families import Condition, Costs, Rule, SharingCase, SharingPlan, measure_rules
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store, canonical_json
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED
+from foretail_studies.families import Condition, Costs, Rule, SharingCase, SharingPlan, measure_rules
 
 SEARCH_SCORES = ("recovered_loss", "f1", "average_precision")
 """Objectives of a search that are scores on its validation runs, where Credence asks; more is better."""

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
-from foretail.configs.schema.families import Families
 from foretail.configs.schema.policies import ASKING, DT_PREDICTED, require_tunable
 from foretail.core.errors import ForetailError
 from foretail.core.settings import require_within, setting
@@ -22,13 +21,13 @@ from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import predictor_to_store
-from foretail.pipelines.families import CS, DEFAULT, LQD, Condition, Costs, Rule, SharingPlan, measure_rules
 from foretail.pipelines.runs.notes import say_if_unasked
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.policies import PUSHING_OUT
 from foretail.sim_bridge.policy_settings import NUMBERS, policy_words, takes_alpha
 from foretail_studies.engines.bootstrap import mean_over_groups
+from foretail_studies.families import CS, DEFAULT, LQD, Condition, Costs, Families, Rule, SharingPlan, measure_rules
 
 DECIDED_PERCENT = 5.0
 """Half width of a 95 % interval below which a comparison is decided; one with a single sign is decided too."""

@@ -18,7 +18,6 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
-from foretail.configs.schema.families import Families
 from foretail.configs.schema.policies import Policy, require_tunable
 from foretail.core.errors import ForetailError
 from foretail.core.settings import setting
@@ -30,11 +29,11 @@ from foretail.pipelines.comparison.statistics import PairedDifference, change_te
 from foretail.pipelines.data.collecting import collect_runs
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.families import DEFAULT, LQD, Condition, Costs, Rule, SharingPlan, measure_rules
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.sim_bridge.policies import PUSHING_OUT
 from foretail_studies.benchmark.track import best_by_family, confidence_of_each
+from foretail_studies.families import DEFAULT, LQD, Condition, Costs, Families, Rule, SharingPlan, measure_rules
 from foretail_studies.sharing.map import EQUAL_PERCENT
 
 MODEL, DT = "credence", Rule("dt", DEFAULT)

@@ -23,7 +23,6 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage, UsedDataset
 from foretail.pipelines import cli
 from foretail.pipelines.data.collecting import run_in, workload_in
-from foretail.pipelines.families import DEFAULT, Condition, Costs, Rule, SharingCase
 from foretail.pipelines.settings.compose import compose_policy, compose_settings
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.benchmark import adaptive, frozen_tracks, track
@@ -41,6 +40,7 @@ from foretail_studies.benchmark.track import (
     reference_runs,
     require_frozen,
 )
+from foretail_studies.families import DEFAULT, Condition, Costs, Rule, SharingCase
 from tests.composed import experiment_settings, run_of
 
 REFERENCE, RULE, OTHER = (Rule(name, DEFAULT) for name in ("lqd_last", "mine", "other"))

@@ -41,16 +41,16 @@ from foretail.features.rows.splits import Selection
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion
-from foretail.pipelines import families
 from foretail.pipelines.experiment.catalog import ExperimentResult, declared, listed
 from foretail.pipelines.experiment.declaration import Run
-from foretail.pipelines.families import SharingCase, SharingPlan
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import validate
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.open_loop.replay import replay_scores
+from foretail_studies import families
+from foretail_studies.families import SharingCase, SharingPlan
 from foretail_studies.search import trials
 from foretail_studies.search.predictors import Finished, search
 from foretail_studies.search.trials import Dimension, PlaySettings, SearchSettings, Trial, TrialSettings, open_trials

@@ -16,13 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.configs.schema.families import Family
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.pipelines import families as family_costs
 from foretail.pipelines.comparison.statistics import PairedDifference
-from foretail.pipelines.families import CS, DEFAULT, LQD, Condition, Costs, Rule, SharingCase, SharingPlan
+from foretail_studies import families as family_costs
 from foretail_studies.engines.bootstrap import mean_over_groups
+from foretail_studies.families import CS, DEFAULT, LQD, Condition, Costs, Family, Rule, SharingCase, SharingPlan
 from foretail_studies.sharing.map import (
     LQD_PAYS,
     NO_MATTER,

@@ -1,4 +1,7 @@
-"""Policies with their settings under families of conditions, judged by the cost J: single runs, and costs of all."""
+"""Families of conditions, of which some are trained on and the others judge, and what policies cost under them.
+
+The cost of a run is J; a policy is judged with all its settings.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from omegaconf import MISSING
 
-from foretail.configs.schema.families import Family
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy, policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
+from foretail.core.settings import setting
 from foretail.pipelines.comparison import cost, statistics
 from foretail.pipelines.comparison.policy_runs import flows_sha256
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval, paired_difference
@@ -36,6 +40,53 @@ from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_policies, compose_settings
 from foretail.pipelines.settings.validation import StageConfig
 from foretail.pipelines.tracking.runs import seen_seeds
+
+
+@dataclass
+class Family:
+    """Conditions that resemble each other."""
+
+    held_out: bool = setting(MISSING, "Never choose settings of policies on this family.")
+    shared: list[str] = setting([], "Overrides that its conditions share.")
+    conditions: dict[str, list[str]] = setting(MISSING, "Overrides of each condition, by its name.")
+    last: dict[str, list[str]] = setting({}, "Overrides of a condition that follow all others, by its name.")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError when there is no condition, or last names one that is not there."""
+        if not self.conditions:
+            raise ForetailError(f"{where}.conditions is empty: name at least one")
+        if unknown := sorted(self.last.keys() - self.conditions.keys()):
+            raise ForetailError(
+                f"{where}.last.{unknown[0]} names no condition: name one of {', '.join(self.conditions)}"
+            )
+
+    def overrides(self, condition: str) -> list[str]:
+        """The overrides of a condition in their order."""
+        return [*self.shared, *self.conditions[condition], *self.last.get(condition, [])]
+
+
+@dataclass
+class Families:
+    """Families by name."""
+
+    shared: list[str] = setting(MISSING, "Overrides that all conditions share.")
+    families: dict[str, Family] = setting(
+        MISSING, "Families by name; which of them are held out is drawn before anything is tried."
+    )
+
+    def training(self) -> dict[str, Family]:
+        """The families on which settings may be chosen."""
+        return {name: family for name, family in self.families.items() if not family.held_out}
+
+    def held_out(self) -> dict[str, Family]:
+        """The families that only judge."""
+        return {name: family for name, family in self.families.items() if family.held_out}
+
+    def require_both_sides(self) -> None:
+        """Raise ForetailError without a family that trains or one that judges."""
+        if not self.training() or not self.held_out():
+            raise ForetailError("families needs one with held_out=false and one with held_out=true")
+
 
 DEFAULT = "default"
 """The setting with which the literature, or the user's model, comes."""

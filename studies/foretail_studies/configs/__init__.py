@@ -1,0 +1,1 @@
+"""Config groups of studies; the `hydra.searchpath` of every experiment names it."""
