@@ -58,7 +58,7 @@ private:
 }  // namespace
 
 void run_racks(const RackRun& run, const std::string& folder) {
-    const auto start = Clock::now();
+    RunTimes times;
     const std::int64_t end_ns = run.hosts.traffic_ns;
     RecordFile<EtalonRecord> records(folder + "/etalon.log");
     Log log(records, run.racks.hosts_per_rack);
@@ -68,26 +68,17 @@ void run_racks(const RackRun& run, const std::string& folder) {
     Fabric fabric(run.racks, run.hosts, predictor, trace.get(), log);
     RackNetwork network(fabric, run.hosts.topology.servers(), flows);
     flows.install(network.hosts());
-    ProgressReport progress(end_ns, flows);
-    const double cpu_before = cpu_seconds();
-    const auto simulation_start = Clock::now();
-    Simulator::Stop(NanoSeconds(end_ns));
-    Simulator::Run();
-    const double cpu = cpu_seconds() - cpu_before, wall = seconds_since(simulation_start);
+    FlowsProgress progress(end_ns, flows);
+    times.simulate([&] {
+        Simulator::Stop(NanoSeconds(end_ns));
+        Simulator::Run();
+    });
     nlohmann::json summary = finish_racks(run.racks, run.hosts, fabric, predictor, trace.get());
     records.close();
-    flows.write(folder + "/flows.bin");
+    summary.update(flows.finish(folder));
     const std::int64_t packet_bytes = run.hosts.packet_bytes(run.hosts.transport.segment_bytes);
-    summary.update({{"format", 1},
-                    {"ns3_version", FORETAIL_NS3_VERSION},
-                    {"flows", flows.planned()},
-                    {"completed_flows", flows.completed()},
-                    {"end_ns", Simulator::Now().GetNanoSeconds()},
-                    {"events", Simulator::GetEventCount()},
-                    {"base_rtt_ns", run.racks.base_rtt_ns(packet_bytes, run.hosts.packet_bytes(0))},
-                    {"simulation_cpu_seconds", cpu},
-                    {"simulation_wall_seconds", wall},
-                    {"wall_seconds", seconds_since(start)}});
+    summary.update({{"format", 1}, {"base_rtt_ns", run.racks.base_rtt_ns(packet_bytes, run.hosts.packet_bytes(0))}});
+    summary.update(times.summary());
     write_summary(folder, summary);
 }
 
