@@ -169,9 +169,7 @@ EmulatorSettings read_emulator_settings(const std::string& path) {
         out.network = hosts_of_racks(*out.racks, root);
     } else {
         out.network = resolved(read_settings(root));
-        out.network.transport.require_tcp("the emulator");
-        out.network.require_lossy("the emulator");
-        out.network.require_hashed("the emulator");
+        out.network.require_simulated("the emulator");
     }
     out.emulation = root.group("emulation", read_emulation);
     if (out.racks)

@@ -16,14 +16,9 @@ using ns3::Simulator;
 /// The settings in a document; throws std::runtime_error on those that only the native network simulates.
 Settings settings_of_ns3(const Group& root) {
     Settings settings = resolved(read_settings(root));
-    settings.transport.require_tcp("ns-3");
-    settings.require_lossy("ns-3");
-    settings.require_hashed("ns-3");
-    if (settings.branches)
-        throw std::runtime_error("setting 'branches' is not simulated by ns-3: run it in the native network");
+    settings.require_simulated("ns-3");
     if (settings.transport.recovery != Recovery::as_ns3)
-        throw std::runtime_error(
-            "setting 'transport.recovery' = linux is not simulated by ns-3: run it in the native network");
+        refuse("setting 'transport.recovery' is not simulated by ns-3: run it in the native network, or set it to ns3");
     return settings;
 }
 
