@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import ClassVar
 
 from omegaconf import MISSING
@@ -68,26 +69,6 @@ class Network:
             raise ForetailError(f"network={self.name} is for collect and evaluate: use network=native or network=ns3")
 
 
-def require_tcp(scenario: Scenario, network: Network) -> None:
-    """Raise ForetailError on a transport that only the native network has."""
-    for setting_name in ("name", "background_name"):
-        transport = getattr(scenario.transport, setting_name)
-        if transport in RDMA:
-            raise ForetailError(
-                f"scenario.transport.{setting_name} = {transport} is no TCP, which {network.override} sends: use "
-                "network=native"
-            )
-
-
-def require_no_rc3(scenario: Scenario, network: Network) -> None:
-    """Raise ForetailError on a second loop of senders, which only the native network has."""
-    if edges := scenario.transport.rc3.edges:
-        raise ForetailError(
-            f"scenario.transport.rc3.edges = {edges} is not there with {network.override}: use network=native, or set "
-            "it to []"
-        )
-
-
 def require_rc3_fits(scenario: Scenario) -> None:
     """Raise ForetailError on a scenario in which the second loop of RC3 cannot send."""
     transport, queues, bursts, exchange = scenario.transport, scenario.queues, scenario.elephants, scenario.collective
@@ -120,27 +101,24 @@ def require_rc3_fits(scenario: Scenario) -> None:
             )
 
 
-def require_hashed(scenario: Scenario, network: Network) -> None:
-    """Raise ForetailError on what only the native network has: slow spines, other hashes, links that lose packets."""
-    for what, is_there in (
-        (f"scenario.balancing.name = {scenario.balancing.name}", scenario.balancing.name != "ecmp"),
-        (f"scenario.topology.slow_spines = {scenario.topology.slow_spines}", scenario.topology.slow_spines > 0),
-        (
-            f"scenario.topology.erasure_probability = {scenario.topology.erasure_probability:g}",
-            scenario.topology.erasure_probability > 0,
-        ),
+def require_simulated(scenario: Scenario, policies: Mapping[str, Policy], network: Network) -> None:
+    """Raise ForetailError on what only the native network simulates."""
+    transport, topology = scenario.transport, scenario.topology
+    for name, is_set, instead in (
+        ("transport.name", transport.name in RDMA, "a TCP"),
+        ("transport.background_name", transport.background_name in RDMA, "null"),
+        ("transport.recovery", transport.recovery != "ns3" and network.simulates, "ns3"),
+        ("transport.rc3.edges", transport.rc3.edges, "[]"),
+        ("balancing.name", scenario.balancing.name != "ecmp", "ecmp"),
+        ("topology.slow_spines", topology.slow_spines, "0"),
+        ("topology.erasure_probability", topology.erasure_probability, "0"),
+        ("queues.lossless", scenario.queues.lossless, "[]"),
     ):
-        if is_there:
-            raise ForetailError(f"{what} is not there with {network.override}: use network=native")
-
-
-def require_egress_only(scenario: Scenario, policies: Mapping[str, Policy], network: Network) -> None:
-    """Raise ForetailError on switches that pause senders or see where packets come in, which the native network has."""
-    if scenario.queues.lossless:
-        raise ForetailError(
-            f"scenario.queues.lossless names queues that may not lose, and no switch of {network.override} pauses a "
-            "sender: use network=native, or set it to []"
-        )
+        if is_set:
+            raise ForetailError(
+                f"scenario.{name} = {attrgetter(name)(scenario)} is not there with {network.override}: use "
+                f"network=native, or set it to {instead}"
+            )
     for name, policy in policies.items():
         if policy.name in SEE_INGRESS:
             raise ForetailError(
@@ -157,16 +135,7 @@ class Ns3Network(Network):
 
     def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on what only the native network simulates."""
-        require_tcp(scenario, self)
-        require_no_rc3(scenario, self)
-        require_hashed(scenario, self)
-        require_egress_only(scenario, policies, self)
-        recovery = scenario.transport.recovery
-        if recovery != "ns3":
-            raise ForetailError(
-                f"scenario.transport.recovery = {recovery} is not simulated by ns-3: give network=native, or set it to "
-                "ns3"
-            )
+        require_simulated(scenario, policies, self)
 
 
 @dataclass
@@ -213,10 +182,7 @@ class EmulatorNetwork(Emulation, Network):
 
     def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on what is not emulated, or what ns-3 sends with another transport."""
-        require_tcp(scenario, self)
-        require_no_rc3(scenario, self)
-        require_hashed(scenario, self)
-        require_egress_only(scenario, policies, self)
+        require_simulated(scenario, policies, self)
         require_emulated(scenario, self, "network")
         require_real_time(policies)
         if self.against_ns3 and self.in_ns3 != scenario.transport.name:

@@ -38,6 +38,7 @@ struct ArrivalRecord {
     std::int16_t ingress = 0;  ///< port by which it came, where some queues may not lose
     [[no_unique_address]] Pad<6 - (4 * feature_count + 2) % 8> pad{};  ///< to a multiple of 8 bytes
 };
+static_assert(sizeof(ArrivalRecord) == (44 + 4 * feature_count + 7) / 8 * 8);
 
 /// The other end of a port's link pauses one of the port's queues, or lets it go on.
 struct PauseRecord {

@@ -7,12 +7,11 @@
 #include <sys/prctl.h>
 #include <sys/utsname.h>
 
-#include <exception>
-
 #include "emulator/control/own_control.hpp"
 #include "emulator/event_loop.hpp"
 #include "emulator/hosts/hosts.hpp"
 #include "packets/network/leaf_spine.h"
+#include "packets/program.h"
 #include "packets/racks/rack_logs.h"
 
 namespace foretail::packets::emulator {
@@ -30,32 +29,6 @@ inline constexpr std::int64_t head_start_ns = 20'000'000;
 struct RunClock {
     std::int64_t start_ns = 0;
     [[nodiscard]] std::int64_t now_ns() const { return std::max<std::int64_t>(0, clock_ns() - start_ns); }
-};
-
-/// Says where the run is, about twice a second.
-class ProgressReport {
-public:
-    ProgressReport(std::int64_t end_ns, std::size_t flows, std::int64_t factor, Shared& shared)
-        : end_ns_(end_ns), flows_(flows), factor_(factor), shared_(shared) {}
-
-    void tick(const RunClock& clock) {
-        const std::int64_t now = clock.now_ns();
-        if (now - last_ns_ < 500'000'000) return;
-        last_ns_ = now;
-        const nlohmann::json line{{"simulated_ns", std::min(end_ns_, now / factor_)},
-                                  {"end_ns", end_ns_},
-                                  {"flows", shared_.delivered().load()},
-                                  {"planned_flows", flows_},
-                                  {"wall_seconds", static_cast<double>(now) * 1e-9}};
-        std::fprintf(stderr, "%s\n", line.dump().c_str());
-    }
-
-private:
-    std::int64_t end_ns_;
-    std::size_t flows_;
-    std::int64_t factor_;
-    Shared& shared_;
-    std::int64_t last_ns_ = 0;
 };
 
 /// Percentiles of a lateness in virtual ns.
@@ -119,11 +92,11 @@ nlohmann::json play(const EmulatorSettings& s, const Plan& plan, const std::stri
     Shared shared(plan.size(), hosts_count);
     Hosts hosts(s, plan, table, shared, folder);
     RunClock clock{clock_ns() + head_start_ns};
-    ProgressReport progress(end_ns, plan.size(), factor, shared);
+    ProgressReport progress(end_ns, plan.size());
     Interfaces interfaces(hosts.interfaces(), pool, table, shared, static_cast<std::int64_t>(plan.size()), commands,
                           [&] {
                               hosts.check();
-                              progress.tick(clock);
+                              progress.show(std::min(end_ns, clock.now_ns() / factor), shared.delivered().load());
                           });
     EventLoop loop(clock, interfaces, network, factor, spin_ns);
     hosts.begin(clock.start_ns);
@@ -196,9 +169,7 @@ EmulatorSettings read_emulator_settings(const std::string& path) {
         out.network = hosts_of_racks(*out.racks, root);
     } else {
         out.network = resolved(read_settings(root));
-        out.network.transport.require_tcp("the emulator");
-        out.network.require_lossy("the emulator");
-        out.network.require_hashed("the emulator");
+        out.network.require_simulated("the emulator");
     }
     out.emulation = root.group("emulation", read_emulation);
     if (out.racks)
@@ -282,17 +253,10 @@ void probe(const std::string& control) {
 
 int main(int argc, char** argv) {
     const bool probes = argc >= 2 && std::string_view(argv[1]) == "--probe";
-    if (argc != 3 && !(probes && argc == 2)) {
-        std::fprintf(stderr, "usage: foretail-emulator SETTINGS.json OUTPUT_FOLDER, or --probe [CONTROL]\n");
-        return 2;
-    }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    try {
-        using namespace foretail::packets::emulator;
-        probes ? probe(argc == 3 ? argv[2] : "") : run(argv[1], argv[2]);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "error: %s\n", error.what());
-        return 2;
-    }
-    return 0;
+    return foretail::packets::run_program(argc == 3 || (probes && argc == 2),
+                                          "foretail-emulator SETTINGS.json OUTPUT_FOLDER, or --probe [CONTROL]", [&] {
+                                              using namespace foretail::packets::emulator;
+                                              prctl(PR_SET_PDEATHSIG, SIGKILL);
+                                              probes ? probe(argc == 3 ? argv[2] : "") : run(argv[1], argv[2]);
+                                          });
 }

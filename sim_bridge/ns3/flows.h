@@ -10,12 +10,9 @@
 #include <ns3/tcp-congestion-ops.h>
 #include <ns3/tcp-socket-base.h>
 #include <ns3/type-id.h>
-#include <nlohmann/json.hpp>
-
-#include <chrono>
-#include <cstdio>
 
 #include "ns3/host.h"
+#include "packets/program.h"
 #include "packets/records/flow_ledger.h"
 
 namespace foretail::packets::ns3_driver {
@@ -98,7 +95,15 @@ public:
         senders_[c].paced->sender().echoed(*frame.telemetry);
     }
 
-    void write(const std::string& path) const { ledger_.write(path); }
+    /// Writes flows.bin at the end of a run, and returns what its summary says of flows, ns-3 and events.
+    [[nodiscard]] nlohmann::json finish(const std::string& folder) const {
+        ledger_.write(folder + "/flows.bin");
+        return {{"ns3_version", FORETAIL_NS3_VERSION},
+                {"flows", planned()},
+                {"completed_flows", completed()},
+                {"end_ns", ns3::Simulator::Now().GetNanoSeconds()},
+                {"events", ns3::Simulator::GetEventCount()}};
+    }
     [[nodiscard]] std::size_t planned() const { return ledger_.planned(); }
     [[nodiscard]] std::size_t completed() const { return ledger_.completed(); }
 
@@ -131,34 +136,23 @@ private:
     bool telemetry_ = false;
 };
 
-using Clock = std::chrono::steady_clock;
-
-inline double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// Says where the simulation is, at most twice a second of real time.
-class ProgressReport {
+/// Shows the progress of flows, from now on to the end of the simulation.
+class FlowsProgress {
 public:
-    ProgressReport(std::int64_t end_ns, const Flows& flows) : end_ns_(end_ns), flows_(flows) { tick(); }
+    FlowsProgress(std::int64_t end_ns, const Flows& flows)
+        : interval_(ns3::NanoSeconds(end_ns / 1000 + 1)), flows_(flows), report_(end_ns, flows.planned()) {
+        tick();
+    }
 
 private:
     void tick() {
-        if (seconds_since(last_) > 0.5) {
-            last_ = Clock::now();
-            const nlohmann::json line{{"simulated_ns", ns3::Simulator::Now().GetNanoSeconds()},
-                                      {"end_ns", end_ns_},
-                                      {"flows", flows_.completed()},
-                                      {"planned_flows", flows_.planned()},
-                                      {"wall_seconds", seconds_since(start_)}};
-            std::fprintf(stderr, "%s\n", line.dump().c_str());
-        }
-        ns3::Simulator::Schedule(ns3::NanoSeconds(end_ns_ / 1000 + 1), &ProgressReport::tick, this);
+        report_.show(ns3::Simulator::Now().GetNanoSeconds(), static_cast<std::int64_t>(flows_.completed()));
+        ns3::Simulator::Schedule(interval_, &FlowsProgress::tick, this);
     }
 
-    std::int64_t end_ns_;
+    ns3::Time interval_;
     const Flows& flows_;
-    Clock::time_point start_ = Clock::now(), last_ = start_;
+    ProgressReport report_;
 };
 
 }  // namespace foretail::packets::ns3_driver

@@ -3,8 +3,6 @@
 // exit code is 0 after a complete run, 2 with one sentence on standard error otherwise. foretail-ns3 --check
 // SETTINGS.json...: no run, but for each file a line on standard output, empty or why its settings are refused.
 
-#include <exception>
-
 #include "ns3/network.h"
 #include "ns3/racks.h"
 
@@ -18,14 +16,9 @@ using ns3::Simulator;
 /// The settings in a document; throws std::runtime_error on those that only the native network simulates.
 Settings settings_of_ns3(const Group& root) {
     Settings settings = resolved(read_settings(root));
-    settings.transport.require_tcp("ns-3");
-    settings.require_lossy("ns-3");
-    settings.require_hashed("ns-3");
-    if (settings.branches)
-        throw std::runtime_error("setting 'branches' is not simulated by ns-3: run it in the native network");
+    settings.require_simulated("ns-3");
     if (settings.transport.recovery != Recovery::as_ns3)
-        throw std::runtime_error(
-            "setting 'transport.recovery' = linux is not simulated by ns-3: run it in the native network");
+        refuse("setting 'transport.recovery' is not simulated by ns-3: run it in the native network, or set it to ns3");
     return settings;
 }
 
@@ -54,7 +47,7 @@ private:
 };
 
 void run_switches(const Settings& settings, const std::string& folder) {
-    const auto start = Clock::now();
+    RunTimes times;
     Flows flows(settings, plan_traffic(settings));
     Predictor predictor(settings);
     auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
@@ -63,34 +56,26 @@ void run_switches(const Settings& settings, const std::string& folder) {
     flows.install(network.servers);
     const std::int64_t end_ns = settings.incast.connect_ahead_ns + settings.traffic_ns + settings.drain_ns;
     OccupancySampler occupancy(settings, network, folder + "/occupancy.bin");
-    ProgressReport progress(end_ns, flows);
+    FlowsProgress progress(end_ns, flows);
 
-    const double cpu_before = cpu_seconds();
-    const auto simulation_start = Clock::now();
-    if (flows.planned() > 0) {
-        Simulator::Stop(NanoSeconds(end_ns));
-        Simulator::Run();
-    }
-    for (auto& node : network.switches) {
-        node->sample();  // departures up to the end
-        node->check_conservation();
-        if (trace) node->settle_labels();
-    }
-    const double simulation_cpu = cpu_seconds() - cpu_before, simulation_wall = seconds_since(simulation_start);
+    times.simulate([&] {
+        if (flows.planned() > 0) {
+            Simulator::Stop(NanoSeconds(end_ns));
+            Simulator::Run();
+        }
+        for (auto& node : network.switches) {
+            node->sample();  // departures up to the end
+            node->check_conservation();
+            if (trace) node->settle_labels();
+        }
+    });
 
     json summary = finish_switches(settings, predictor, trace.get(), network.switches,
                                    [](const auto& node) -> const auto& { return node->core(); });
-    flows.write(folder + "/flows.bin");
+    summary.update(flows.finish(folder));
     occupancy.close();
     alphas.close();
-    summary.update({{"ns3_version", FORETAIL_NS3_VERSION},
-                    {"flows", flows.planned()},
-                    {"completed_flows", flows.completed()},
-                    {"end_ns", Simulator::Now().GetNanoSeconds()},
-                    {"events", Simulator::GetEventCount()},
-                    {"simulation_cpu_seconds", simulation_cpu},
-                    {"simulation_wall_seconds", simulation_wall},
-                    {"wall_seconds", seconds_since(start)}});
+    summary.update(times.summary());
     write_summary(folder, summary);
 }
 
@@ -126,15 +111,7 @@ int main(int argc, char** argv) {
         for (int i = 2; i < argc; ++i) std::puts(foretail::packets::ns3_driver::complaint(argv[i]).c_str());
         return 0;
     }
-    if (argc != 3) {
-        std::fprintf(stderr, "usage: foretail-ns3 SETTINGS.json OUTPUT_FOLDER, or --check SETTINGS.json...\n");
-        return 2;
-    }
-    try {
-        foretail::packets::ns3_driver::run(argv[1], argv[2]);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "error: %s\n", error.what());
-        return 2;
-    }
-    return 0;
+    return foretail::packets::run_program(argc == 3,
+                                          "foretail-ns3 SETTINGS.json OUTPUT_FOLDER, or --check SETTINGS.json...",
+                                          [&] { foretail::packets::ns3_driver::run(argv[1], argv[2]); });
 }

@@ -56,14 +56,14 @@ void copy_beginning(const Frame& frame, std::span<std::uint8_t> room) {
     frame.packet->CopyData(room.data() + size, static_cast<std::uint32_t>(room.size() - size));
 }
 
-Host::Host(int index, Ptr<Node> node, Classifier classify, Observer observe)
-    : node_(std::move(node)),
-      tcp_(node_->GetObject<TcpL4Protocol>()),
-      classify_(std::move(classify)),
-      observe_(std::move(observe)) {
+Host::Host(int index, Flows& flows, WayOut way_out) : flows_(flows), way_out_(std::move(way_out)) {
+    InternetStackHelper stack;
+    stack.SetIpv6StackInstall(false);
+    stack.Install(node_);
     auto ip = node_->GetObject<Ipv4L3Protocol>();
     ip->SetRoutingProtocol(CreateObject<OneRoute>(address_of(index)));
     interface_ = ip->GetInterface(0);
+    tcp_ = node_->GetObject<TcpL4Protocol>();
     tcp_->SetDownTarget(MakeCallback(&Host::send, this));
 }
 
@@ -77,9 +77,9 @@ void Host::send(Ptr<Packet> packet, Ipv4Address source, Ipv4Address destination,
     std::array<std::uint8_t, tcp_header_bytes> header{};
     packet->CopyData(header.data(), tcp_header_bytes);
     frame->packet = std::move(packet);
-    classify_(*frame, header.data());
+    flows_.classify(*frame, header.data());
     if (echo_ && frame->flow_class == buffer::FlowClass::control) frame->telemetry = echo_;
-    put(std::move(frame));
+    way_out_(std::move(frame));
 }
 
 void Host::receive(std::unique_ptr<Frame> frame) {
@@ -91,7 +91,7 @@ void Host::receive(std::unique_ptr<Frame> frame) {
                                                 : Ipv4Header::ECN_NotECT);
     if (frame->telemetry) {
         if (frame->flow_class == buffer::FlowClass::control)
-            observe_(*frame);
+            flows_.echoed(*frame);
         else
             echo_ = frame->telemetry;
     }
@@ -99,25 +99,21 @@ void Host::receive(std::unique_ptr<Frame> frame) {
     echo_ = nullptr;
 }
 
-LinkedHost::LinkedHost(int index, Ptr<Node> node, buffer::LineRate rate, std::int64_t delay_ns, FrameReceiver* peer,
-                       Classifier classify, Observer observe)
-    : Host(index, std::move(node), std::move(classify), std::move(observe)),
-      rate_(rate),
-      delay_ns_(delay_ns),
-      peer_(peer) {}
-
-void LinkedHost::put(std::unique_ptr<Frame> frame) {
-    const buffer::Tick now = Simulator::Now().GetNanoSeconds();
-    free_at_ = std::max(now, free_at_) + rate_.duration(frame->size_bytes);
-    Simulator::ScheduleWithContext(peer_->context(), NanoSeconds(free_at_ + delay_ns_ - now),
-                                   new FrameArrival(peer_, std::move(frame)));
-}
-
-using namespace ns3;
 using buffer::LineRate;
 using buffer::Port;
 
 namespace {
+
+/// A way out over an unbounded queue and a link. A packet costs one event, the arrival at the other end, since nothing
+/// can change its departure once it is queued.
+Host::WayOut link_to(FrameReceiver* peer, LineRate rate, std::int64_t delay_ns) {
+    return [=, free_at = buffer::Tick{0}](std::unique_ptr<Frame> frame) mutable {
+        const buffer::Tick now = Simulator::Now().GetNanoSeconds();
+        free_at = std::max(now, free_at) + rate.duration(frame->size_bytes);
+        Simulator::ScheduleWithContext(peer->context(), NanoSeconds(free_at + delay_ns - now),
+                                       new FrameArrival(peer, std::move(frame)));
+    };
+}
 
 std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, Predictor& predictor, AlphaPredictor& alphas,
                                         ArrivalTrace* trace) {
@@ -151,16 +147,10 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Alp
         }
     }
 
-    InternetStackHelper stack;
-    stack.SetIpv6StackInstall(false);
     for (int server = 0; server < t.servers(); ++server) {
-        auto node = CreateObject<Node>();
-        stack.Install(node);
         auto& leaf_switch = network.switches[static_cast<std::size_t>(t.leaf_of(server))];
-        network.servers.push_back(std::make_unique<LinkedHost>(
-            server, node, server_rate, t.link_delay_ns, leaf_switch.get(),
-            [&flows](Frame& frame, const std::uint8_t* tcp_header) { flows.classify(frame, tcp_header); },
-            [&flows](const Frame& frame) { flows.echoed(frame); }));
+        network.servers.push_back(
+            std::make_unique<Host>(server, flows, link_to(leaf_switch.get(), server_rate, t.link_delay_ns)));
         leaf_switch->connect(server % t.servers_per_leaf, network.servers.back().get());
     }
     return network;

@@ -29,7 +29,7 @@ public:
           wires_(links_.size()) {
         if (alphas.interval_ns()) setter_.emplace(alphas, settings.shape, index);
         for (buffer::Port port = 0; port < core_.buffer().queues().ports(); ++port)
-            wires_[static_cast<std::size_t>(port)].next = ns3::Create<NextDelivery>(this, port);
+            wires_[static_cast<std::size_t>(port)].next = ns3::Create<RepeatedEvent>([this, port] { deliver(port); });
     }
 
     void connect(buffer::Port port, FrameReceiver* peer) { links_[static_cast<std::size_t>(port)].peer = peer; }
@@ -76,20 +76,9 @@ private:
         std::unique_ptr<Frame> frame;
         buffer::Tick time = 0;
     };
-    /// The event of a port's oldest packet; used again and again, since a port has one at a time.
-    class NextDelivery final : public ns3::EventImpl {
-    public:
-        NextDelivery(SwitchNode* node, buffer::Port port) : node_(node), port_(port) {}
-
-    private:
-        void Notify() override { node_->deliver(port_); }
-
-        SwitchNode* node_;
-        buffer::Port port_;
-    };
     struct Wire {
         buffer::Ring<Delivery> in_flight;  ///< sent, not yet arrived
-        ns3::Ptr<NextDelivery> next;
+        ns3::Ptr<RepeatedEvent> next;      ///< of the oldest
         bool scheduled = false;
         std::int64_t sent_bytes = 0;  ///< framing included
     };
@@ -108,9 +97,7 @@ private:
             return;
         }
         wire.scheduled = true;
-        const FrameReceiver* peer = links_[static_cast<std::size_t>(port)].peer;
-        wire.next->Ref();  // the simulator gives back one reference per call
-        ns3::Simulator::ScheduleWithContext(peer->context(), ns3::NanoSeconds(time - now()), PeekPointer(wire.next));
+        wire.next->schedule(links_[static_cast<std::size_t>(port)].peer->context(), time);
     }
     void deliver(buffer::Port port) {
         core_.advance(now(), *this);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "ns3/racks.h"
 
-#include <ns3/internet-stack-helper.h>
-
 #include "ns3/flows.h"
 #include "packets/racks/rack_logs.h"
 
@@ -13,57 +11,74 @@ using ns3::Simulator;
 
 namespace {
 
-template <class Fabric>
-std::vector<std::unique_ptr<Host>> build_hosts(int count, RackNetwork<Fabric>& network, Flows& flows) {
-    ns3::InternetStackHelper stack;
-    stack.SetIpv6StackInstall(false);
-    std::vector<std::unique_ptr<Host>> hosts;
-    for (int host = 0; host < count; ++host) {
-        auto node = ns3::CreateObject<ns3::Node>();
-        stack.Install(node);
-        hosts.push_back(std::make_unique<RackHost<Fabric>>(
-            host, node, network,
-            [&flows](Frame& frame, const std::uint8_t* tcp_header) { flows.classify(frame, tcp_header); },
-            [&flows](const Frame& frame) { flows.echoed(frame); }));
-        network.connect(hosts.back().get());
+using Log = EtalonLog<RecordFile<EtalonRecord>>;
+using Fabric = RackFabric<std::unique_ptr<Frame>, Log>;
+
+/// Racks in ns-3's time: wakes their fabric whenever it has something to do, and hands hosts their packets then.
+class RackNetwork {
+public:
+    RackNetwork(Fabric& fabric, int hosts, Flows& flows) : fabric_(fabric) {
+        await_next();
+        for (int host = 0; host < hosts; ++host)
+            hosts_.push_back(std::make_unique<Host>(host, flows, [this](std::unique_ptr<Frame> frame) {
+                fabric_.send(std::move(frame), now());
+                await_next();
+            }));
     }
-    return hosts;
-}
+    [[nodiscard]] const std::vector<std::unique_ptr<Host>>& hosts() const { return hosts_; }
+
+private:
+    static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
+
+    static std::int64_t now() { return Simulator::Now().GetNanoSeconds(); }
+
+    void advance() {
+        if (now() == awaited_ns_) awaited_ns_ = never;
+        fabric_.advance(now(), [this](std::unique_ptr<Frame> frame, [[maybe_unused]] std::int64_t time) {
+            assert(time == now());
+            Host* host = hosts_[static_cast<std::size_t>(frame->destination)].get();
+            Simulator::ScheduleWithContext(host->context(), ns3::Time(), new FrameArrival(host, std::move(frame)));
+        });
+        await_next();
+    }
+    /// What is awaited later stays scheduled, and will find nothing to do.
+    void await_next() {
+        const std::int64_t next = fabric_.next_ns();
+        if (next >= awaited_ns_) return;
+        awaited_ns_ = next;
+        wake_up_->schedule(Simulator::NO_CONTEXT, next);
+    }
+
+    Fabric& fabric_;
+    std::vector<std::unique_ptr<Host>> hosts_;
+    ns3::Ptr<RepeatedEvent> wake_up_ = ns3::Create<RepeatedEvent>([this] { advance(); });
+    std::int64_t awaited_ns_ = never;
+};
 
 }  // namespace
 
 void run_racks(const RackRun& run, const std::string& folder) {
-    const auto start = Clock::now();
+    RunTimes times;
     const std::int64_t end_ns = run.hosts.traffic_ns;
     RecordFile<EtalonRecord> records(folder + "/etalon.log");
-    EtalonLog log(records, run.racks.hosts_per_rack);
+    Log log(records, run.racks.hosts_per_rack);
     Flows flows(run.hosts, plan_long_flows(run.racks));
     Predictor predictor(run.hosts);
     auto trace = run.hosts.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
-    RackFabric<std::unique_ptr<Frame>, decltype(log)> fabric(run.racks, run.hosts, predictor, trace.get(), log);
-    RackNetwork network(fabric);
-    const auto hosts = build_hosts(run.hosts.topology.servers(), network, flows);
-    flows.install(hosts);
-    ProgressReport progress(end_ns, flows);
-    const double cpu_before = cpu_seconds();
-    const auto simulation_start = Clock::now();
-    Simulator::Stop(NanoSeconds(end_ns));
-    Simulator::Run();
-    const double cpu = cpu_seconds() - cpu_before, wall = seconds_since(simulation_start);
+    Fabric fabric(run.racks, run.hosts, predictor, trace.get(), log);
+    RackNetwork network(fabric, run.hosts.topology.servers(), flows);
+    flows.install(network.hosts());
+    FlowsProgress progress(end_ns, flows);
+    times.simulate([&] {
+        Simulator::Stop(NanoSeconds(end_ns));
+        Simulator::Run();
+    });
     nlohmann::json summary = finish_racks(run.racks, run.hosts, fabric, predictor, trace.get());
     records.close();
-    flows.write(folder + "/flows.bin");
+    summary.update(flows.finish(folder));
     const std::int64_t packet_bytes = run.hosts.packet_bytes(run.hosts.transport.segment_bytes);
-    summary.update({{"format", 1},
-                    {"ns3_version", FORETAIL_NS3_VERSION},
-                    {"flows", flows.planned()},
-                    {"completed_flows", flows.completed()},
-                    {"end_ns", Simulator::Now().GetNanoSeconds()},
-                    {"events", Simulator::GetEventCount()},
-                    {"base_rtt_ns", run.racks.base_rtt_ns(packet_bytes, run.hosts.packet_bytes(0))},
-                    {"simulation_cpu_seconds", cpu},
-                    {"simulation_wall_seconds", wall},
-                    {"wall_seconds", seconds_since(start)}});
+    summary.update({{"format", 1}, {"base_rtt_ns", run.racks.base_rtt_ns(packet_bytes, run.hosts.packet_bytes(0))}});
+    summary.update(times.summary());
     write_summary(folder, summary);
 }
 

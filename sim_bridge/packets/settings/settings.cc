@@ -64,15 +64,6 @@ void Settings::set_headroom_aside(buffer::Shape& shape) const {
                "'pfc.headroom_pool_bytes', or give the switch a larger buffer");
 }
 
-void Settings::require_lossy(const std::string& network) const {
-    if (policy.known->sees_ingress)
-        refuse("policy '" + std::string(policy.known->name) + "' has to know where packets came in, and switches of " +
-               network + " do not: run it in the native network");
-    if (queues.lossless != 0)
-        refuse("setting 'queues.lossless' names a queue that may not lose, and " + network +
-               " pauses no senders: run it in the native network, or set it to []");
-}
-
 namespace {
 
 using nlohmann::json;
@@ -423,34 +414,24 @@ Settings read_settings(const Group& root) {
     return s;
 }
 
-void Settings::require_hashed(const std::string& network) const {
-    if (!watched.empty())
-        refuse("setting 'watched' names policies, and " + network +
-               " watches none: run it in the native network, or set it to []");
-    if (topology.slow_spines > 0)
-        refuse("setting 'topology.slow_spines' = " + std::to_string(topology.slow_spines) + " is more than " + network +
-               " has: run it in the native network, or set it to 0");
-    if (topology.erasure_probability > 0)
-        refuse("setting 'topology.erasure_probability' is more than 0, and links of " + network +
-               " lose no packets: run it in the native network, or set it to 0");
-    const bool has_spines = std::ranges::any_of(messages, [](const Message& message) { return message.spine >= 0; });
-    if (balancing.rule != Balancing::Rule::ecmp || has_spines)
-        refuse("setting 'balancing' has to be ecmp in " + network +
-               ", whose flows are hashed to their spines: run it "
-               "in the native network");
-}
-
-void Transport::require_tcp(const std::string& network) const {
-    const auto require = [&](const char* setting, const std::string& transport) {
-        if (is_rdma(transport))
-            refuse(std::string("setting 'transport.") + setting + "' = " + transport + " is no TCP, and " + network +
-                   " has no other senders: run it in the native network");
+void Settings::require_simulated(const std::string& network) const {
+    const auto refuse_if = [&](bool is_set, const std::string& setting, const std::string& instead) {
+        if (is_set)
+            refuse("setting '" + setting + "' is not simulated by " + network + ": run it in the native network, or " +
+                   instead);
     };
-    require("name", name);
-    require("background_name", background_name);
-    if (!rc3_edges.empty())
-        refuse("setting 'transport.rc3.edges' needs senders that " + network +
-               " does not have: run it in the native network, or set it to []");
+    refuse_if(Transport::is_rdma(transport.name), "transport.name", "set it to a TCP");
+    refuse_if(Transport::is_rdma(transport.background_name), "transport.background_name", "set it to null");
+    refuse_if(!transport.rc3_edges.empty(), "transport.rc3.edges", "set it to []");
+    refuse_if(policy.known->sees_ingress, "policy.name", "choose one that need not know where packets came in");
+    refuse_if(queues.lossless != 0, "queues.lossless", "set it to []");
+    refuse_if(!watched.empty(), "watched", "set it to []");
+    refuse_if(branches.has_value(), "branches", "leave it out");
+    refuse_if(topology.slow_spines > 0, "topology.slow_spines", "set it to 0");
+    refuse_if(topology.erasure_probability > 0, "topology.erasure_probability", "set it to 0");
+    refuse_if(balancing.rule != Balancing::Rule::ecmp, "balancing.name", "set it to ecmp");
+    refuse_if(std::ranges::any_of(messages, [](const Message& message) { return message.spine >= 0; }),
+              "messages.spine", "leave it out");
 }
 
 Settings resolved(Settings s) {

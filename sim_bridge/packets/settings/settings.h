@@ -170,8 +170,6 @@ struct Transport {
     DcqcnSettings dcqcn;
     RdmaSettings rdma;
 
-    /// Throws std::runtime_error on what a network of TCP senders does not have.
-    void require_tcp(const std::string& network) const;
     [[nodiscard]] static bool is_rdma(std::string_view transport) { return transport == roce || transport == irn; }
     /// Whether background flows, the others or all go by RDMA.
     [[nodiscard]] bool has_rdma() const { return is_rdma(name) || is_rdma(background_name); }
@@ -250,12 +248,8 @@ struct Settings {
     [[nodiscard]] std::int64_t packet_bytes(std::int64_t payload) const { return payload + header_bytes; }
     /// Round trip of a full segment and its acknowledgement between the servers farthest apart in an idle network.
     [[nodiscard]] std::int64_t base_rtt_ns() const;
-    /// Throws std::runtime_error where switches pause senders or look at where packets come in, in a network whose
-    /// switches do neither.
-    void require_lossy(const std::string& network) const;
-    /// Throws std::runtime_error where spines are slow or anything but a hash of a flow chooses its spine, in a network
-    /// that has neither.
-    void require_hashed(const std::string& network) const;
+    /// Throws std::runtime_error on what only the native network simulates, in another one.
+    void require_simulated(const std::string& network) const;
     /// What a server can send in one base round trip.
     [[nodiscard]] std::int64_t first_rtt_bytes() const;
     /// What may still come after a queue at ingress of a link has paused its sender: the packet that makes it do so,

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
+from foretail.features.catalog import COUNTERS, FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, PAUSE_DTYPE
 from foretail.sim_bridge._native import (
     LiveRuns,
     Replay,
     SlottedRun,
     policies,
-    record_layout,
     slotted,
     tree_leaves,
 )
+from foretail.sim_bridge.builds import ROOM
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, OF_ARRIVALS, POLICIES, SEE_INGRESS
 from foretail.sim_bridge.policy_settings import NATIVE, Units, heeded_settings, native_parameters, without_unit
 from tests.refusals import refusing
@@ -362,25 +364,41 @@ def test_the_largest_packet_of_the_largest_buffer_leaves_on_the_slowest_link() -
     assert replay.finish()["transmitted_bytes"] == 2**30
 
 
+CPP_TYPES: dict[str, Any] = {
+    "std::int64_t": "<i8",
+    "std::int32_t": "<i4",
+    "std::int16_t": "<i2",
+    "std::uint8_t": "u1",
+    "FlowClass": "u1",
+    "Outcome": "u1",
+    "Asked": "u1",
+    "FeatureVector": ("<i4", len(FEATURES)),
+    "CounterVector": ("<i4", len(COUNTERS)),
+    "std::array<std::uint8_t, 2>": ("u1", 2),
+    "Pad<6 - (4 * feature_count + 2) % 8>": ("u1", 6 - (4 * len(FEATURES) + 2) % 8),
+}
+"""Formats of the members of records."""
+
+
 @pytest.mark.parametrize(
-    ("name", "dtype"),
+    ("record", "dtype"),
     [
-        ("arrival", ARRIVAL_DTYPE),
-        ("counter", COUNTER_DTYPE),
-        ("flow", FLOW_DTYPE),
-        ("occupancy", OCCUPANCY_DTYPE),
-        ("pause", PAUSE_DTYPE),
+        ("ArrivalRecord", ARRIVAL_DTYPE),
+        ("CounterRecord", COUNTER_DTYPE),
+        ("FlowRecord", FLOW_DTYPE),
+        ("OccupancyRecord", OCCUPANCY_DTYPE),
+        ("PauseRecord", PAUSE_DTYPE),
     ],
 )
-def test_record_layouts_are_the_dtypes(name: str, dtype: np.dtype[np.void]) -> None:
-    itemsize, fields = record_layout()[name]
-    assert itemsize == dtype.itemsize
-    assert dtype.fields is not None
-    expected = [
-        (field, offset, kind.base.str, int(np.prod(kind.shape, dtype=int)))
-        for field, (kind, offset, *_) in dtype.fields.items()
-    ]
-    assert [tuple(field) for field in fields] == expected
+def test_records_are_the_dtypes(record: str, dtype: np.dtype[np.void]) -> None:
+    source = (ROOM / "buffer/records.hpp").read_text(encoding="utf-8")
+    struct = re.search(rf"^struct {record} {{$(.*?)^}};$", source, re.DOTALL | re.MULTILINE)
+    assert struct is not None
+    members = re.findall(r"^ +(?:\[\[\w+\]\] )?(\S.*?) (\w+)(?: = .+|{});", struct[1], re.MULTILINE)
+    formats = {name.replace("switch_index", "switch"): np.dtype(CPP_TYPES[kind]) for kind, name in members}
+    declared = np.dtype([(name, one) for name, one in formats.items() if one.itemsize], align=True)
+    assert declared.fields == dtype.fields
+    assert declared.itemsize == dtype.itemsize
 
 
 def native_names(policy: str) -> list[str]:

@@ -127,7 +127,7 @@ def test_a_run_that_goes_back_still_knows_who_differs() -> None:
 @pytest.mark.ns3
 def test_ns3_watches_nobody(tmp_path: Path) -> None:
     document = settings(policy__name="dt")
-    with pytest.raises(ForetailError, match="setting 'watched' names policies, and ns-3 watches none"):
+    with pytest.raises(ForetailError, match="setting 'watched' is not simulated by ns-3: run it in the native"):
         run_driver({**document, "watched": [document["policy"]]}, tmp_path)
 
 

@@ -223,11 +223,11 @@ BAD_SETTINGS = [
     ({"traffic_ns": 0.5}, "'traffic_ns' must be a whole number"),
     ({"trafic_ns": 5}, "'trafic_ns' is unknown: leave it out"),
     ({"format": 2}, "format"),
-    ({"balancing__name": "sirona"}, "setting 'balancing' has to be ecmp in ns-3"),
-    ({"topology__slow_spines": 1}, "'topology.slow_spines' = 1 is more than ns-3 has"),
-    ({"transport__recovery": "linux"}, "'transport.recovery' = linux is not simulated by ns-3: run it in the"),
-    ({"policy__name": "sonic"}, "policy 'sonic' has to know where packets came in, and switches of ns-3 do"),
-    ({"queues__lossless": [0]}, "'queues.lossless' names a queue that may not lose, and ns-3 pauses no"),
+    ({"balancing__name": "sirona"}, "'balancing.name' is not simulated by ns-3: run it in the native"),
+    ({"topology__slow_spines": 1}, "'topology.slow_spines' is not simulated by ns-3: run it in the"),
+    ({"transport__recovery": "linux"}, "'transport.recovery' is not simulated by ns-3: run it in the"),
+    ({"policy__name": "sonic"}, "'policy.name' is not simulated by ns-3: run it in the native"),
+    ({"queues__lossless": [0]}, "'queues.lossless' is not simulated by ns-3: run it in the native"),
 ]
 
 
