@@ -43,8 +43,6 @@ MANDATORY = {
     "report": ["run=x"],
 }
 """What a stage has no default for."""
-OF_EXPERIMENTS = {"flips": ["model=x"]}
-"""What an experiment has no default for."""
 
 
 FOLDERS = frozenset(path.name for path in resources.files("foretail.configs").iterdir() if path.is_dir())
@@ -96,7 +94,7 @@ def composed_experiment(name: str, *overrides: str) -> DictConfig:
     """Compose an experiment's settings, in the size that the overrides name."""
     sizes = [override.removeprefix("size=") for override in overrides if override.startswith("size=")]
     config = register_experiment(name, sizes[-1] if sizes else USUAL_SIZE)
-    return hydra_composed(config, with_policies([*OF_EXPERIMENTS.get(name, []), *overrides]))
+    return hydra_composed(config, with_policies(overrides))
 
 
 def experiment_settings(name: str, *overrides: str) -> Any:

@@ -167,11 +167,10 @@ def _linear_program(demand: DemandMatrix, capacity: FloatArray) -> MultiHop:
     return MultiHop(float(solved.x[-1]), flow, length)
 
 
-# Throughput of shortest paths, and of Valiant load balancing: to a random node first, then to the destination.
+# Throughput of Valiant load balancing on shortest paths: to a random node first, then to the destination.
 #
-# Source: Addanki, thesis, section 7.4, which evaluates Mars, RotorNet and Sirius with Valiant load balancing, and Opera
-# and expanders with shortest paths. At every node traffic is split over the next hops of all shortest paths, in
-# proportion to their capacity.
+# Source: Addanki, thesis, section 7.4, which evaluates Mars, RotorNet and Sirius so. At every node traffic is split
+# over the next hops of all shortest paths, in proportion to their capacity.
 
 
 def valiant(demand: DemandMatrix, capacity: FloatArray) -> float:
@@ -181,27 +180,12 @@ def valiant(demand: DemandMatrix, capacity: FloatArray) -> float:
     random node is uniform over all n, source and destination included, so only the row and column sums count.
     ForetailError on a zero matrix, or a graph in which some node does not reach some other.
     """
+    import scipy
+
     if not demand.demand.any():
         raise ForetailError("the demand matrix is zero: its throughput is not bounded")
     # from s to each node a share of the row sum of s, from each node to d a share of the column sum of d
     sent = (demand.demand.sum(axis=1)[:, np.newaxis] + demand.demand.sum(axis=0)) / demand.nodes
-    return _throughput(capacity, sent)
-
-
-def shortest_paths(demand: DemandMatrix, capacity: FloatArray) -> float:
-    """Return the largest factor by which the demand can be sent on shortest paths: as :func:`valiant`, without detour.
-
-    A split over all shortest paths stands for the thesis's split over those that share no edge.
-    """
-    if not demand.demand.any():
-        raise ForetailError("the demand matrix is zero: its throughput is not bounded")
-    return _throughput(capacity, demand.demand)
-
-
-def _throughput(capacity: FloatArray, sent: FloatArray) -> float:
-    """The least capacity over load when `sent`, float64[n, n], goes on shortest paths."""
-    import scipy
-
     hops = scipy.sparse.csgraph.shortest_path(scipy.sparse.csr_array(capacity > 0), unweighted=True)
     if np.isinf(hops).any():
         raise ForetailError("some node does not reach some other: shortest paths need a strongly connected graph")

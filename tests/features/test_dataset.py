@@ -33,7 +33,6 @@ from foretail.features.dataset.schema import (
 from foretail.features.records import (
     ARRIVAL_DTYPE,
     FLOW_DTYPE,
-    OCCUPANCY_DTYPE,
     REPLAY_DTYPE,
     Asked,
     FlowClass,
@@ -268,19 +267,6 @@ def test_a_wrong_manifest_is_refused_in_one_sentence(path: list[str | int], valu
     with pytest.raises(ForetailError, match=message) as caught:
         Manifest.from_json(_changed(path, value), "m.json")
     assert "m.json" in str(caught.value)
-
-
-@pytest.mark.parametrize("dtype", [ARRIVAL_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, REPLAY_DTYPE])
-def test_layout_has_natural_alignment_and_no_hidden_padding(dtype: np.dtype[np.void]) -> None:
-    assert dtype.itemsize % 8 == 0
-    assert dtype.fields is not None
-    end = 0
-    for kind, offset, *_ in dtype.fields.values():
-        assert offset == end
-        assert offset % kind.base.itemsize == 0
-        assert kind.base.byteorder in "<|" or np.little_endian
-        end += kind.itemsize
-    assert end == dtype.itemsize
 
 
 @pytest.mark.parametrize("codes", [FlowClass, Asked, Outcome])

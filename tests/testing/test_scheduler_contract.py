@@ -20,6 +20,7 @@ from foretail.sim_bridge.circuits.schedules import SCHEDULERS, RoundRobin
 from foretail.sim_bridge.policies import OF_ARRIVALS
 from foretail.testing import check_policy, check_scheduler, check_threshold_rule, check_workload
 from tests.broken import broken
+from tests.sim_bridge.arrivals.test_workloads import OTHERS, UNLIMITED
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ from tests.broken import broken
     [
         *((check_scheduler, one) for one in SCHEDULERS.values()),
         *((check_threshold_rule, one) for one in THRESHOLD_RULES.values()),
-        *((check_workload, one) for one in WORKLOADS.values()),
+        *((check_workload, one) for one in (*WORKLOADS.values(), *OTHERS, *UNLIMITED)),
         *((check_policy, one) for one in OF_ARRIVALS),
     ],
 )

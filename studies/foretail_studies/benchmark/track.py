@@ -2,7 +2,7 @@
 
 What every run of a version finds again: the traffic of its conditions, and what the reference rule costs there.
 
-``python -m foretail_studies.benchmark.frozen RESULT...`` writes the file of a new version from its ``result.json``.
+``python -m foretail_studies.benchmark.track RESULT...`` writes the file of a new version from its ``result.json``.
 """
 
 from __future__ import annotations

@@ -403,8 +403,8 @@ class DesignSettings(PointSettings):
     trusts: list[int] = setting(MISSING, "Values of k, with l = 1.", at_least=2, at_most=LARGEST_TRUST)
     designs: list[str] = setting(
         MISSING,
-        "Designs to compare: vermilion; optimum, the best single-hop schedules of its period; oblivious, opera "
-        "and expander, up to 64 nodes; mars; or the scheduler of a package.",
+        "Designs to compare: vermilion; optimum, the best single-hop schedules of its period; oblivious, up "
+        "to 64 nodes; mars; or the scheduler of a package.",
     )
     seeds: list[int] = seed_setting(MISSING, "Seeds of random matrices and of circuits left over.")
 
@@ -504,12 +504,11 @@ def _check(settings: DesignSettings) -> None:
         most = nodes - 1 if "oblivious" in settings.designs else nodes
         if degree > most:
             raise ForetailError(f"degree = {degree} is too much for {nodes} nodes: choose at most {most}")
-        for design in ("oblivious", "opera", "expander"):
-            if design in settings.designs and nodes > MULTI_HOP_NODES:
-                raise ForetailError(
-                    f"the multi-hop throughput of the {design} design on {nodes} nodes takes minutes: choose at most "
-                    f"{MULTI_HOP_NODES}, or leave {design} out of designs"
-                )
+        if "oblivious" in settings.designs and nodes > MULTI_HOP_NODES:
+            raise ForetailError(
+                f"the multi-hop throughput of the oblivious design on {nodes} nodes takes minutes: choose at most "
+                f"{MULTI_HOP_NODES}, or leave oblivious out of designs"
+            )
         for k in settings.trusts:
             if k * nodes % degree:
                 raise ForetailError(

@@ -31,14 +31,12 @@ from foretail.sim_bridge.circuits.schedules import (
     Schedule,
     best_degree,
     consistency,
-    expander,
     mars,
-    opera,
     regularised,
     round_robin,
     vermilion,
 )
-from foretail.sim_bridge.circuits.throughput import multi_hop, shortest_paths, single_hop, valiant
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop, valiant
 
 __all__ = [
     "DESIGNS",
@@ -149,32 +147,11 @@ def _mars(demand: DemandMatrix, degree: int, trusts: Sequence[int], seed: int) -
     return [Outcome("mars", "valiant", 0, valiant(demand, capacity))]
 
 
-def _expander(demand: DemandMatrix, degree: int, trusts: Sequence[int], seed: int) -> list[Outcome]:
-    capacity = expander(demand.nodes, degree, seed).capacity
-    return [
-        Outcome("expander", "multi-hop", 0, multi_hop(demand, capacity).theta),
-        Outcome("expander", "shortest paths", 0, shortest_paths(demand, capacity)),
-    ]
-
-
-def _opera(demand: DemandMatrix, degree: int, trusts: Sequence[int], seed: int) -> list[Outcome]:
-    """All demand as short flows, on the graph of every slot in turn, and all as long ones, on direct circuits."""
-    made = opera(demand.nodes, degree, seed)
-    of_slots = [shortest_paths(demand, Schedule(slot[np.newaxis]).capacity) for slot in made.matchings]
-    return [
-        Outcome("opera", "multi-hop", 0, multi_hop(demand, made.capacity).theta),
-        Outcome("opera", "shortest paths", 0, float(np.mean(of_slots))),
-        Outcome("opera", "single-hop", 0, single_hop(demand, made.capacity)),
-    ]
-
-
 DESIGNS: Mapping[str, Callable[[DemandMatrix, int, Sequence[int], int], list[Outcome]]] = {
     "vermilion": _vermilion,
     "optimum": _optimum,
     "oblivious": _oblivious,
     "mars": _mars,
-    "expander": _expander,
-    "opera": _opera,
 }
 """Outcomes of a design on a matrix, from the degree, the values of k, and a seed."""
 

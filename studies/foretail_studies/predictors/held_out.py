@@ -1,4 +1,4 @@
-"""Predictors on held-out runs: scores, the champion, leakage between splits, shift, and size.
+"""Predictors on held-out runs: scores, the champion, leakage between splits, and shift.
 
 What a random split of rows pretends: scores by number of trees, split by row, by time and by run.
 
@@ -12,19 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from omegaconf import MISSING
 
-from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.model_stages import PromoteConfig, TrainConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.code import code_digest
-from foretail.core.settings import setting
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.labelled_rows import read_rows
@@ -37,15 +32,15 @@ from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.data.simulation import KeepsRuns
-from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
+from foretail.pipelines.experiment.declaration import measure_cases
 from foretail.pipelines.exporting.network import decider_if_any
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_settings, compose_training
+from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.predictors import window_of
 from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.training.fitting import TrainResult, train_model
+from foretail.pipelines.training.fitting import TrainResult
 from foretail.pipelines.training.scores import judge_run
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from foretail.sim_bridge.open_loop.scores import SENT, SentScores
@@ -295,33 +290,3 @@ def shift_tables(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
         for title in (F1, RECOVERED, SENT, INCAST)
         if rows and title in rows[0]
     ]
-
-
-SCORES = ("precision", "recall", "f1", "average_precision")
-
-
-@dataclass
-class ForestSizeSettings(JobSettings):
-    """Forests of several sizes, all trained on the same runs."""
-
-    train: list[str] = setting([], "Overrides of foretail train that all forests share.")
-    trees: list[int] = setting(MISSING, "Numbers of trees.", at_least=1, at_most=1024)
-    depths: list[int] = setting(MISSING, "Depths of the trees.", at_least=1, at_most=64)
-
-
-def show(settings: ForestSizeSettings, run: Run) -> Shown:
-    """Train every forest, inside the experiment's run in MLflow, and show its scores on the test runs."""
-    inside, rows = replace(settings, tracking=run.inside(replace(settings.tracking, registered_model=None))), []
-    for trees, depth in product(settings.trees, settings.depths):
-        overrides = [*settings.train, f"predictor.trees={trees}", f"predictor.depth={depth}"]
-        config = replace(compose_training(inside, overrides, "train"), jobs=settings.jobs)
-        scores = train_model(config).outcome["scores"]["test"]
-        region = scores.get("asked") or scores["whole"]
-        rows.append({"trees": trees, "depth": depth, **{name: region.get(name) for name in SCORES}})
-    frame = pd.DataFrame(rows)
-    columns = {name: name.replace("_", " ") for name in ("trees", "depth", *SCORES)}
-    table = Table.of_frame("Forests by their size, on the test runs", frame, columns, "scores where Credence asks")
-    return Shown(frame, [table])
-
-
-FOREST_SIZE = FunctionExperiment(ForestSizeSettings, show)

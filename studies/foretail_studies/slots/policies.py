@@ -1,14 +1,12 @@
-"""Generated arrivals in slots under several policies: flips, the offline optimum, and the smoothness of Credence.
+"""Generated arrivals in slots under several policies: flips, and the offline optimum.
 
-Generated arrivals under several policies: settings, cases, measurement and rows that three experiments share.
+Generated arrivals under several policies: settings, cases, measurement and rows that two experiments share.
 
 A case is one sequence of arrivals with one share of inverted predictions.
 
 The exact offline optimum over every policy, on every workload, against the ratios that are proven.
 
 Throughput by the share of inverted predictions: Figure 14 of the Credence paper.
-
-Throughput of Credence against its exact prediction error, and what its paper proves of both.
 """
 
 from __future__ import annotations
@@ -197,19 +195,9 @@ def row_of(case: SlotCase, counts: Mapping[str, Any], settings: SlotSettings) ->
         **{f"{SENT}{policy}": count for policy, count in sent.items()},
         **{f"lqd_over_{policy}": _quotient(lqd, count) for policy, count in sent.items() if policy != "lqd"},
     }
-    row["eta_over_closed_form_eta"] = eta / row["closed_form_eta"]
-    # Theorem 2 of Credence: eta <= closed form. A relative 1e-12 is rounding.
-    row["theorem_2_violated"] = row["eta_over_closed_form_eta"] > 1 + 1e-12
-    if "credence" in sent:
-        # Lemma 1 of Credence: LQD / Credence <= eta, that is, Credence sends at least what FollowLQD sends of the rest.
-        row["lqd_over_credence_times_eta"] = _quotient(reduced, sent["credence"])
-        row["lemma_1_violated"] = reduced > sent["credence"]
     if optimum is not None:
         row["optimum"] = optimum
         row |= {f"opt_over_{policy}": _quotient(optimum, count) for policy, count in sent.items()}
-        if "credence" in sent:  # Theorem 1 of Credence: OPT / Credence <= min(1.707 eta, N)
-            row["credence_bound"] = min(LQD_RATIO * eta, case.ports)
-            row["bound_violated"] = row["opt_over_credence"] > row["credence_bound"] * (1 + 1e-12)
     return row
 
 
@@ -450,77 +438,3 @@ def _means(axes: Axes, group: pd.DataFrame, policy: str, marker: str, color: str
 
 def _mean(difference: PairedDifference) -> float:
     return math.nan if difference.mean is None else difference.mean
-
-
-SMOOTHNESS_CAPTION = (
-    "Left: how many times as much LQD sends as Credence, by the error eta of its predictions; points above the full "
-    "line violate Lemma 1. Right: the closed form of eta over the exact one; points below the line violate Theorem 2."
-)
-
-
-def show_smoothness(points: pd.DataFrame, settings: SlotSettings) -> Shown:
-    """Which points violate what is claimed."""
-    lemma, theorem, ratio = (int(points[f"{name}_violated"].sum()) for name in ("lemma_1", "theorem_2", "bound"))
-    verdict = (
-        f"Of {len(points):,} points {lemma:,} violate Lemma 1 of Credence and {theorem:,} its Theorem 2.",
-        f"Its competitive ratio, min({LQD_RATIO} eta, N), is violated at {ratio:,} of them.",
-    )
-    return Shown(points, [table(points)], {"": Drawn(draw_smoothness(points), SMOOTHNESS_CAPTION)}, verdict=verdict)
-
-
-SMOOTHNESS = slot_experiment(CredenceSettings, show_smoothness, optimum=True)
-
-
-COLUMNS: dict[str, Callable[[pd.DataFrame], Cell]] = {
-    "points": len,
-    "max eta": lambda group: float(group["eta"].max()),
-    "max LQD/Credence": lambda group: float(group["lqd_over_credence"].max()),
-    "Lemma 1 violated": lambda group: int(group["lemma_1_violated"].sum()),
-    "by packets": lambda group: max(
-        0, int((group["followlqd_without_predicted"] - group["transmitted_credence"]).max())
-    ),
-    "max LQD/(Credence eta)": lambda group: float(group["lqd_over_credence_times_eta"].max()),
-    "Theorem 2 violated": lambda group: int(group["theorem_2_violated"].sum()),
-    "max eta/closed form": lambda group: float(group["eta_over_closed_form_eta"].max()),
-    "ratio violated": lambda group: int(group["bound_violated"].sum()),
-    "max OPT/(Credence ratio)": lambda group: float((group["opt_over_credence"] / group["credence_bound"]).max()),
-}
-"""Columns of a workload's row: violations, and how large they are."""
-
-
-def table(points: pd.DataFrame) -> Table:
-    """Violations by workload."""
-    groups = [*points.groupby("workload", sort=False), ("all", points)]
-    rows = tuple((str(workload), *(of(group) for of in COLUMNS.values())) for workload, group in groups)
-    notes = (
-        "Lemma 1: LQD/Credence <= eta; Theorem 2: eta <= closed form; ratio: OPT/Credence <= min(1.707 eta, N)",
-        "violated: in so many points; max: by how much, 1 is the limit",
-    )
-    return Table("Credence against its prediction error", ("workload", *COLUMNS), rows, notes)
-
-
-@styled
-def draw_smoothness(points: pd.DataFrame) -> Figure:
-    """LQD over Credence against the exact error, and the closed form of the error against the exact one."""
-    figure, (ratio, closed) = panels(2, inches=(12, 4.4))
-    for number, (workload, group) in enumerate(points.groupby("workload", sort=False)):
-        style: dict[str, Any] = {"color": f"C{number}", "marker": MARKERS[number % len(MARKERS)], "s": 18, "alpha": 0.7}
-        ratio.scatter(group["eta"], group["lqd_over_credence"], label=workload, zorder=2, **style)
-        bounded = group[np.isfinite(group["closed_form_eta"])]
-        closed.scatter(bounded["eta"], bounded["closed_form_eta"], label=workload, zorder=2, **style)
-    error = np.geomspace(max(points["eta"].min(), 1e-3), points["eta"].max(), 100)
-    ratio.plot(error, error, linestyle="-", label="eta (Lemma 1)", **LINE)
-    ratio.plot(error, LQD_RATIO * error, linestyle="--", label=f"{LQD_RATIO} eta", **LINE)
-    for ports in sorted(points["ports"].unique()):
-        ratio.axhline(ports, linestyle=":", **LINE)
-        place, offset = (error[25], ports), (0, 3)
-        ratio.annotate(f"N = {ports}", place, offset, textcoords="offset points", fontsize="small", ha="right")
-    ratio.set_ylabel("throughput of LQD / that of Credence")
-    closed.plot(error, error, linestyle="-", label="eta (Theorem 2: not below)", **LINE)
-    unbounded = int(np.isinf(points["closed_form_eta"]).sum())
-    title = f"{unbounded} of {len(points)} points have no finite closed form"
-    closed.set(title=title, ylabel="closed form of eta")
-    for axes in (ratio, closed):
-        axes.set(xscale="log", yscale="log", xlabel="prediction error eta, exact")
-    closed.legend(*([one[-1]] for one in closed.get_legend_handles_labels()), loc="lower right")
-    return with_legend(figure, ratio, "right upper")

@@ -29,7 +29,7 @@ from foretail.sim_bridge.circuits.schedules import (
     round_robin,
     vermilion,
 )
-from foretail.sim_bridge.circuits.throughput import multi_hop, shortest_paths, single_hop, valiant
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop, valiant
 from foretail_studies import _native
 from foretail_studies.engines.cells import (
     CellFabric,
@@ -48,7 +48,6 @@ from foretail_studies.engines.circuits import (
     best_distribution,
     evaluation_matrix,
     noisy,
-    outcomes_of,
     single_hop_optimum,
     worst_prediction,
 )
@@ -426,27 +425,6 @@ def test_opera_meets_everyone_and_connects_all_in_every_slot(nodes: int, uplinks
     for now, then in pairwise(range(nodes)):
         for uplink in set(range(uplinks)) - {now % uplinks, then % uplinks}:
             assert np.array_equal(schedule.matchings[now, uplink], schedule.matchings[then, uplink])
-
-
-def test_throughput_of_shortest_paths_by_hand() -> None:
-    """A ring of 4: one hop away takes one edge, all to all 1, 2 and 3."""
-    capacity = np.roll(np.eye(4), 1, axis=1)
-    assert shortest_paths(ring(4, 1), capacity) == pytest.approx(1)
-    assert shortest_paths(all_to_all(4, 1), capacity) == pytest.approx(1 / 2)
-    both = capacity + capacity.T  # each way round carries half of what goes to the opposite node
-    assert shortest_paths(all_to_all(4, 1), both) == pytest.approx(1 / (1 / 3 + 2 * (1 / 2) * (1 / 3)))
-    with pytest.raises(ForetailError, match="does not reach"):
-        shortest_paths(ring(4, 1), np.triu(np.ones((4, 4)), 1))
-
-
-@pytest.mark.parametrize("design", ["expander", "opera"])
-def test_no_routing_beats_the_linear_program(design: str) -> None:
-    for demand in (permutation(16, 4, 1), all_to_all(16, 4)):
-        by_routing = {outcome.routing: outcome.theta for outcome in outcomes_of(design, demand, 4, [3], 1)}
-        assert 0 < by_routing["shortest paths"] <= by_routing["multi-hop"] + 1e-6
-        assert by_routing["multi-hop"] <= 1
-    made = opera(16, 4, 1)
-    assert multi_hop(permutation(16, 4, 1), made.capacity).theta == pytest.approx(3 / 4 * 16 / 30 * 15 / 16, abs=1e-6)
 
 
 EXAMPLE = PeriodicNetwork(16, 2, 400_000_000_000, 100_000)

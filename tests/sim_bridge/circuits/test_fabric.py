@@ -224,6 +224,10 @@ def test_valiant_on_a_ring_by_hand() -> None:
     """Each leg goes 0, 1 or 2 hops round a ring of 3: its edges carry 1 per leg."""
     capacity = np.roll(np.eye(3), 1, axis=1)
     assert valiant(ring(3, 1), capacity) == pytest.approx(1 / 2)
+    one_way = np.roll(np.eye(4), 1, axis=1)  # each way round carries half of what goes to the opposite of 4 nodes
+    assert valiant(all_to_all(4, 1), one_way + one_way.T) == pytest.approx(1)
+    with pytest.raises(ForetailError, match="does not reach"):
+        valiant(ring(4, 1), np.triu(np.ones((4, 4)), 1))
 
 
 @settings(max_examples=draws(50))

@@ -338,21 +338,8 @@ def test_bursts_and_pauses_have_the_means_that_are_asked_for() -> None:
     assert np.mean(pauses) == pytest.approx(50_000, rel=0.06)  # long ones end a connection's list
 
 
-def ring_by_hand(members: int, size_bytes: int) -> dict[tuple[int, int], list[set[int]]]:
-    """Members whose data each member has summed in each part, after each step of a ring."""
-    known = {(member, part): [{member}] for member in range(members) for part in range(members)}
-    for step in range(2 * (members - 1)):
-        before = {key: set(found[-1]) for key, found in known.items()}
-        for member in range(members):
-            part = (member - step) % members
-            after = (member + 1) % members
-            known[after, part].append(before[member, part] | (before[after, part] if step < members - 1 else set()))
-    return known
-
-
 @given(st.integers(2, 9), st.integers(9, 10_000))
 def test_a_ring_leaves_every_member_with_the_whole_sum(members: int, size_bytes: int) -> None:
-    assert all(found[-1] == set(range(members)) for found in ring_by_hand(members, size_bytes).values())
     transfers = PATTERNS["ring_all_reduce"](members, size_bytes)
     assert len(transfers) == 2 * members * (members - 1)
     part_bytes = sorted(size_bytes // members + (part < size_bytes % members) for part in range(members))

@@ -47,7 +47,7 @@ from tests.sim_bridge.slow_models.bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_models.lqd import Rules as ManifestRules
 from tests.sim_bridge.slow_models.lqd import Rules as SlowRules
 from tests.sim_bridge.slow_models.lqd import Settings
-from tests.sim_bridge.slow_models.slotted import reduced, run_slotted
+from tests.sim_bridge.slow_models.slotted import SlottedRun, reduced, run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles
 from tests.traces import RUN, make_arrivals, write_bursts, write_trace
 
@@ -365,7 +365,8 @@ def recorded(folder: Path, drawn: SlottedArrivals) -> Dataset:
     predictions=st.sampled_from([perfect, accept, flipped(0.3, 1)]),
 )
 def test_in_slots_the_predictor_decides_whatever_the_predictions_are(drawn, model, predictions) -> None:  # type: ignore[no-untyped-def]
-    sent, seen = slow_sent(drawn, rule_of(model))
+    learned, seen = slow_run(drawn, rule_of(model))
+    sent = learned.transmitted
     decider = Decider("learned", scorer_of(model))
     found = compare(in_batches(drawn), drawn.ports, drawn.buffer, ["dt"], predictions, decider=decider)
     slow = {
@@ -406,7 +407,7 @@ def test_in_bytes_it_decides_as_in_slots(drawn: SlottedArrivals, model: Ensemble
     assert scores.sent == 1024 * in_slots.transmitted[policy]
     assert (scores.lqd, scores.accept) == (1024 * in_slots.lqd, 1024 * in_slots.accept)
     assert known.lqd == in_slots.lqd
-    assert in_slots.transmitted["learned"] == slow_sent(drawn, rule_of(model))[0]
+    assert in_slots.transmitted["learned"] == slow_run(drawn, rule_of(model))[0].transmitted
     for name in ("learned", "credence", policy):
         assert in_slots.transmitted[name] == known.sent(name, decider.scorer)
 
@@ -415,26 +416,16 @@ NAMES = [feature.name for feature in FEATURES]
 Rule = Callable[[dict[str, int]], bool]
 
 
-def slow_sent(given: SlottedArrivals, drops: Rule) -> tuple[int, list[dict[str, int]]]:
-    """Packets that Complete Sharing with a predictor sends, and what it saw."""
-    lengths = [0] * given.ports
-    sent, seen, last = 0, [], 0
-    for slot, port in zip(given.slot, given.port, strict=True):
-        for _ in range(min(slot - last, given.buffer)):
-            lengths = [max(length - 1, 0) for length in lengths]
-        last = slot
-        row = {
-            "queue": 4 * lengths[port],  # in cells of a quarter of a packet
-            "occupancy": 4 * sum(lengths),
-            "active_queues": sum(length > 0 for length in lengths),
-            "gap": 4 * (max(lengths) - lengths[port]),
-        }
-        row["fits"] = sum(lengths) < given.buffer
-        seen.append(row)
-        if not drops(row) and row["fits"]:
-            lengths[port] += 1
-            sent += 1
-    return sent, seen
+def slow_run(given: SlottedArrivals, drops: Rule) -> tuple[SlottedRun, list[dict[str, int]]]:
+    """Run Complete Sharing with a predictor; return what it saw, in cells of a quarter of a packet."""
+    seen: list[dict[str, int]] = []
+
+    def predictor(features: list[int]) -> bool:
+        row = dict(zip(NAMES, features, strict=True))
+        seen.append(row | {name: 4 * row[name] for name in ("queue", "occupancy", "gap")})
+        return drops(seen[-1])
+
+    return run_slotted("learned", *given, predictor=predictor), seen
 
 
 def known(given: SlottedArrivals) -> KnownRun:
@@ -449,11 +440,11 @@ def rule_of(model: object) -> Rule:
 
 @given(arrivals=slotted_arrivals(max_ports=5, max_buffer=12), model=small_ensembles(READ))
 def test_a_predictor_in_the_process_sees_and_sends_what_a_slow_switch_does(arrivals, model) -> None:  # type: ignore[no-untyped-def]
-    sent, seen = slow_sent(arrivals, rule_of(model))
+    slow, seen = slow_run(arrivals, rule_of(model))
     run = known(arrivals)
-    assert run.sent("learned", scorer_of(model)) == sent
+    assert run.sent("learned", scorer_of(model)) == slow.transmitted
     visits = run.visited("learned", scorer_of(model), rows=10**9, seed=1)
-    fitting = [row for row in seen if row["fits"]]
+    fitting = [row for row in seen if row["occupancy"] < 4 * arrivals.buffer]
     for name in READ:
         assert visits.features[:, NAMES.index(name)].tolist() == [row[name] for row in fitting]
     assert (visits.value > 0).tolist() == [rule_of(model)(row) for row in fitting]
@@ -473,8 +464,9 @@ def test_predictors_take_turns_at_their_first_arrivals(arrivals, models, data) -
         number = next(row_number)
         return rule_of(models[max(turn for turn, first in enumerate(firsts) if first <= number)])(row)
 
-    sent, _ = slow_sent(arrivals, drops)
-    assert known(arrivals).sent_in_turns("learned", [scorer_of(one) for one in models], [firsts]) == sent
+    slow, _ = slow_run(arrivals, drops)
+    sent = known(arrivals).sent_in_turns("learned", [scorer_of(one) for one in models], [firsts])
+    assert sent == slow.transmitted
 
 
 def test_turns_that_do_not_begin_at_the_first_arrival_are_refused() -> None:

@@ -17,7 +17,7 @@ from tests.sim_bridge.slow_models.features import (
     VirtualFeatures,
     exact_features,
 )
-from tests.sim_bridge.slow_models.lqd import LongestQueueDrop, Rules, Scheduler, Settings, Thresholds, serve
+from tests.sim_bridge.slow_models.lqd import LongestQueueDrop, Rules, Scheduler, Settings, serve
 from tests.sim_bridge.slow_models.policies import ArtifactThresholds, DropTail, Expulsion, Guards, is_safe
 
 ACCEPTED, OVER_THRESHOLD, PREDICTED, BUFFER_FULL, PUSHED_OUT = range(5)
@@ -66,7 +66,6 @@ def run_slotted(
     if policy == "lqd":
         queues, schedulers = own_lqd.queues, own_lqd.schedulers
     virtual = LongestQueueDrop(ports, buffer, rules, settings)
-    thresholds = Thresholds(ports, buffer, rules, settings)
     artifact = ArtifactThresholds(ports, buffer, unit=1)
     averages = Averages(len(queues), settings)
     tracked = TrackedQueues(len(queues), buffer)
@@ -99,7 +98,7 @@ def run_slotted(
         if policy in ("credence", "guarded") and safe(max(lengths()), 1, len(queues), buffer):
             return ACCEPTED
         if policy in ("followlqd", "credence", "guarded"):
-            within = length + 1 <= thresholds.t[queue]
+            within = length + 1 <= virtual.lengths()[queue]
         else:
             within = drop_tail.within(now, queue, 1, is_first, lengths(), averages)
         if occupied + 1 > buffer:
@@ -135,7 +134,6 @@ def run_slotted(
             traffic.arrive(slot, queue, 1)
             seen.averages.before_change(queue, slot, before)
             dropped = virtual.arrive(packet, queue)
-            thresholds.arrive(queue)
             artifact.arrive(port, 1)
             if dropped is not None:
                 victim, loser = dropped
@@ -143,16 +141,15 @@ def run_slotted(
                 run.lqd_drop[victim] = 1
                 run.lqd_dropped_at[victim] = packet
                 seen.pushed_out[loser] = slot
-            assert thresholds.t == virtual.lengths()
-            assert thresholds.gamma == sum(virtual.lengths())
 
             if policy == "occamy":
                 expulsion.fill(slot)
                 expel()
             averages.before_change(queue, slot, lengths())
+            thresholds = virtual.lengths()
             run.exposed.append(0 if is_safe(max(lengths()), 1, len(queues), buffer) else 1)
             refused_by_lqd = dropped is not None and dropped[0] == packet
-            if not refused_by_lqd and len(queues[queue]) + 1 > thresholds.t[queue]:
+            if not refused_by_lqd and len(queues[queue]) + 1 > thresholds[queue]:
                 run.threshold_deficits += 1
             run.features.append(
                 [
@@ -163,8 +160,8 @@ def run_slotted(
                     *exact_features(queue, lengths(), buffer),
                     *tracked.read(queue, 1, lengths()),
                     *(0, 0),  # every packet may be lost
-                    max(thresholds.t[queue] - len(queues[queue]), 0),
-                    *seen.read(slot, queue, thresholds.t),
+                    max(thresholds[queue] - len(queues[queue]), 0),
+                    *seen.read(slot, queue, thresholds),
                     *traffic.read(queue),
                     0 if first_rtt is None else first_rtt[packet],
                     255,
@@ -203,7 +200,6 @@ def run_slotted(
             if sending is not None:
                 seen.averages.before_change(sending, slot + 1, virtual.lengths())
                 virtual.remove(sending, virtual.queues[sending][0])
-        thresholds.depart()
         slot += 1
     return run
 
