@@ -25,7 +25,6 @@ from foretail.sim_bridge.policies import (
 )
 
 _WITH_THRESHOLD = ("dt", "abm", "reverie", "sonic", "occamy")
-_FOLLOWING_LQD = ("followlqd", "credence", "guarded")
 IN_INTERVALS = ("abm", "reverie", "sonic", "guarded")
 
 
@@ -196,19 +195,6 @@ class SwitchParameters(NetworkParameters):
     )
     egress_reserved_bytes: list[int] = parameter(
         ("sonic",), [], "Bytes that each queue has for itself at egress.", at_least=0, at_most=2**40
-    )
-    virtual_lqd: str = parameter(
-        _FOLLOWING_LQD,
-        "exact",
-        "Form of the virtual LQD: packet-exact thresholds, or fluid counters.",
-        one_of=("exact", "fluid"),
-    )
-    fluid_slack_bytes: int = parameter(
-        _FOLLOWING_LQD,
-        0,
-        "With fluid counters, the bytes by which a queue may exceed its threshold.",
-        at_least=0,
-        at_most=2**30,
     )
     predictor: str = parameter(
         ("dt", *ASKING),

@@ -77,10 +77,6 @@ class Policy(policy_settings.SwitchParameters, _Named):
             )
         if queues.count > 1 and self.name in POLICIES and self.name not in policies.KNOW_PRIORITIES:
             raise ForetailError(f"{where} = {self.name} knows one queue per port: set scenario.queues.count=1")
-        if queues.count > 1 and self.virtual_lqd == "fluid":
-            raise ForetailError(
-                f"{where}.virtual_lqd = fluid knows one queue per port: set it to exact, or scenario.queues.count=1"
-            )
         for name in policy_settings.OF_QUEUES:
             values = getattr(self, name)
             if self.name in policies.SEE_INGRESS and values and len(values) != queues.count:
@@ -88,10 +84,6 @@ class Policy(policy_settings.SwitchParameters, _Named):
                     f"{where}.{name} has {len(values)} values for the {queues.count} queues of a port: give one for "
                     "each, or []"
                 )
-        if rules.oracle != "lqd" and self.virtual_lqd == "fluid":
-            raise ForetailError(
-                f"{where}.virtual_lqd = fluid knows no oracle but LQD: set it to exact, or scenario.rules.oracle=lqd"
-            )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on parameters that the policy does not know."""

@@ -305,7 +305,7 @@ std::unique_ptr<RecordedRun> recorded_run(std::string_view name, const PolicySet
                                     "' has to know where packets came in, which these arrivals do not say: simulate a "
                                     "network, or choose another policy");
     if (!about.sees_departures && !about.sees_ingress &&  // which SlotQueues does not show
-        shape.preemptive && shape.priorities == 1 && !settings.fluid_slack &&
+        shape.preemptive && shape.priorities == 1 &&
         SlotQueues<Row>::set_bytes(shape.ports(), shape.capacity) <= slot_queue_limit) {
         if (auto run = compiled_run<PushOut, CompleteSharing, DynamicThresholds, Learned, Credence>(settings, *policy))
             return run;
@@ -316,12 +316,8 @@ std::unique_ptr<RecordedRun> recorded_run(std::string_view name, const PolicySet
 
 std::int64_t sent_by(const std::shared_ptr<const Scorer>& rule, const Shape& shape, FeatureScale scale,
                      std::span<const Arrival> arrivals) {
-    SwitchSettings settings{.shape = shape,
-                            .rules = {},
-                            .occamy_oracle = {},
-                            .scale = scale,
-                            .features = rule->features(),
-                            .fluid_slack = {}};
+    SwitchSettings settings{
+        .shape = shape, .rules = {}, .occamy_oracle = {}, .scale = scale, .features = rule->features()};
     if (shape.pause) settings.shape.pause = shape.pause->unheard();
     const auto run = recorded_run(Learned::name, {}, settings);
     run->ask(rule);

@@ -13,8 +13,6 @@ struct SwitchSettings {
     FeatureScale scale;
     bool labels = false;  ///< run the virtual LQD, for labels and virtual features
     FeatureSet features;  ///< that are read
-    std::optional<Bytes>
-        fluid_slack;  ///< thresholds from fluid counters with this slack instead of the exact ones; one queue per port
 };
 
 /// Bytes through one port: in = out + refused + pushed_out + queued, always.
@@ -44,10 +42,9 @@ public:
           arrival_rates_(settings.shape.queues(), settings.scale),
           scale_(settings.scale),
           bytes_(settings.shape.rates.size()) {
-        if (settings.labels || (about_.follows_thresholds && !settings.fluid_slack)) {
+        if (settings.labels || about_.follows_thresholds) {
             lqd_.emplace(settings.shape, settings.rules, settings.scale, settings.features, settings.occamy_oracle);
         }
-        if (settings.fluid_slack) fluid_.emplace(settings.shape, *settings.fluid_slack);
         if (settings.shape.pause || about_.sees_ingress)
             ingress_.emplace(settings.shape.ports(), settings.shape.priorities,
                              settings.shape.pause.value_or(PauseSettings{}));
@@ -191,7 +188,7 @@ private:
         keeps_averages_ = features.has_any(of_real_averages);
         tracks_queues_ = features.has_any(of_tracked_queues);
         keeps_arrival_rates_ = features.has_any(of_arrival_rates);
-        watches_arrivals_ = keeps_arrival_rates_ || lqd_ || fluid_ || about_.sees_arrivals || about_.expels;
+        watches_arrivals_ = keeps_arrival_rates_ || lqd_ || about_.sees_arrivals || about_.expels;
         watches_departures_ = tracks_queues_ || about_.sees_departures || ingress_;
         watches_lengths_ = keeps_averages_ || about_.follows_changes;
     }
@@ -204,11 +201,10 @@ private:
             lqd_->advance(arrival.time, fates(sink));
             lqd_->arrive(arrival, row, fates(sink));
         }
-        if (fluid_) fluid_->arrive(arrival);
         if (about_.sees_arrivals) policy_->arrive(arrival);
         expel(arrival.time, sink);
         if (arrival.data && lqd_) {
-            threshold_deficits_ += lqd_->kept_last() && queues_.length(queue) + arrival.size > threshold(queue);
+            threshold_deficits_ += lqd_->kept_last() && queues_.length(queue) + arrival.size > lqd_->threshold(queue);
         }
     }
     template <class Sink>
@@ -262,11 +258,10 @@ private:
         policy_->ingress_about_to_change(queue, now, ingress_->length(queue));
     }
     [[nodiscard]] PortBytes& at(Port port) { return bytes_[static_cast<std::size_t>(port)]; }
-    [[nodiscard]] Bytes threshold(QueueIndex queue) const {
-        return fluid_ ? fluid_->threshold(queue) : lqd_->threshold(queue);
-    }
     /// That threshold where the policy follows it.
-    [[nodiscard]] Bytes followed(QueueIndex queue) const { return about_.follows_thresholds ? threshold(queue) : 0; }
+    [[nodiscard]] Bytes followed(QueueIndex queue) const {
+        return about_.follows_thresholds ? lqd_->threshold(queue) : 0;
+    }
     [[gnu::always_inline]] void about_to_change(QueueIndex queue, Tick now) {
         if (!watches_lengths_) return;
         const Bytes length = queues_.length(queue);
@@ -310,7 +305,6 @@ private:
     bool watches_arrivals_, watches_departures_, watches_lengths_;  // whether anything of such a kind is kept
     std::vector<PortBytes> bytes_;
     std::optional<VirtualLqd> lqd_;
-    std::optional<FluidLqd> fluid_;
     std::int64_t threshold_deficits_ = 0;
 };
 

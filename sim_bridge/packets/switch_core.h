@@ -21,7 +21,6 @@ inline buffer::SwitchSettings buffer_settings(const Settings& s, std::vector<buf
     settings.features = traced ? buffer::FeatureSet::all() : predictor.features();
     if (watching) settings.features = settings.features | watching->features();
     settings.labels = traced || settings.features.has_any(buffer::of_virtual_lqd);
-    settings.fluid_slack = s.policy.fluid_slack_bytes;
     return settings;
 }
 

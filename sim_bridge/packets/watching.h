@@ -97,7 +97,7 @@ private:
     static bool can_be_watched(const PolicyChoice& policy) {
         const buffer::KnownPolicy& known = *policy.known;
         return !known.expels && !known.sees_ingress && !(known.takes_alpha && !policy.library.empty()) &&
-               !policy.fluid_slack_bytes && policy.message_end.empty() && known.name != buffer::Chosen::name;
+               policy.message_end.empty() && known.name != buffer::Chosen::name;
     }
     static bool runs_virtual_lqd(const PolicyChoice& policy, const Predictor& predictor) {
         return policy.known->follows_thresholds || predictor.features().has_any(buffer::of_virtual_lqd);

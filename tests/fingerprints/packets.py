@@ -82,7 +82,6 @@ def rules(place: Place) -> Iterator[Fingerprint]:
 
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("credence, a tenth of the predictions flipped", {"policy__name": "credence", "policy__flip_probability": 0.1}),
-    ("credence, thresholds of fluid queues", {"policy__name": "credence", "policy__virtual_lqd": "fluid"}),
     (
         "abm, an alpha of its own for incasts",
         {"policy__name": "abm", "policy__incast_alpha": 4.0, "queues__count": 2, "queues__incast": 1},

@@ -341,69 +341,6 @@ private:
     bool keeps_shares_;
 };
 
-/// The thresholds as counters that a switch can hold: each drains continuously at line rate, floored at 0, and the
-/// largest gives way when their sum exceeds the buffer. An approximation of VirtualLqd with one queue per port, to
-/// measure its cost.
-class FluidLqd {
-public:
-    FluidLqd(const Shape& shape, Bytes slack)
-        : capacity_(shape.capacity),
-          slack_(slack),
-          rates_(shape.rates),
-          tie_(shape.tie),
-          counters_(shape.rates.size()) {}
-
-    void arrive(const Arrival& arrival) {
-        drain(arrival.time);
-        counters_[static_cast<std::size_t>(arrival.port)].bytes += arrival.size;
-        sum_ += arrival.size;
-        while (sum_ > capacity_) {
-            auto& largest = counters_[largest_port()].bytes;
-            const Bytes cut = std::min(largest, sum_ - capacity_);
-            largest -= cut;
-            sum_ -= cut;
-        }
-    }
-    [[nodiscard]] Bytes threshold(Port port) const { return counters_[static_cast<std::size_t>(port)].bytes + slack_; }
-
-private:
-    __extension__ using Wide = __int128;
-    struct Counter {
-        Bytes bytes = 0;
-        std::int64_t remainder = 0;  // of a byte, in units of 1 / rate.ticks
-    };
-
-    void drain(Tick now) {
-        const Tick elapsed = now - last_;
-        last_ = now;
-        for (std::size_t i = 0; i < counters_.size(); ++i) {
-            auto& counter = counters_[i];
-            const Wide due = static_cast<Wide>(elapsed) * rates_[i].per_bytes + counter.remainder;
-            const auto drained = static_cast<Bytes>(due / rates_[i].ticks);
-            const Bytes taken = std::min(counter.bytes, drained);
-            counter.remainder = taken < drained ? 0 : static_cast<std::int64_t>(due % rates_[i].ticks);
-            counter.bytes -= taken;
-            sum_ -= taken;
-        }
-    }
-    [[nodiscard]] std::size_t largest_port() const {
-        std::size_t largest = 0;
-        for (std::size_t i = 1; i < counters_.size(); ++i) {
-            const bool wins = tie_ == Tie::lowest_port ? counters_[i].bytes > counters_[largest].bytes
-                                                       : counters_[i].bytes >= counters_[largest].bytes;
-            if (wins) largest = i;
-        }
-        return largest;
-    }
-
-    Bytes capacity_, slack_;
-    std::vector<LineRate> rates_;
-    Tie tie_;
-    std::vector<Counter> counters_;
-    Bytes sum_ = 0;
-    Tick last_ = 0;
-};
-
 /// QueueAverages of SlotQueues: the departures of a queue are taken in when somebody touches it.
 class SlottedAverages {
 public:

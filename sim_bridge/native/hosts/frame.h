@@ -19,6 +19,21 @@ struct Range {
     [[nodiscard]] std::uint32_t size() const { return end - begin; }
 };
 
+/// The first of so many places that `is_behind`, as all after it are; their number if there is none.
+template <class IsBehind>
+std::size_t first_place(std::size_t places, IsBehind&& is_behind) {
+    std::size_t low = 0, high = places;
+    while (low < high) {
+        const std::size_t middle = (low + high) / 2;
+        if (is_behind(middle)) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
 /// Flags of a TCP header. The receiver of a queue pair has two of its own: `nack` tells that something is missing, and
 /// `cnp` makes a packet a notification of congestion, which acknowledges nothing.
 enum Flag : std::uint8_t {

@@ -102,7 +102,7 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
     if (settings.balancing.rule != Balancing::Rule::ecmp)
         balancer_.emplace(settings.balancing, settings.seed, senders_.size());
     if (!tcp_.rc3_edges.empty()) idle_links_.emplace(settings);
-    if (settings.transport.has_rdma()) rdma_.emplace(settings, *this, order, senders_.size());
+    if (settings.transport.has_rdma()) rdma_.emplace(settings, *this, senders_.size());
     for (Listener& listener : listeners_) listener.echo = MarkEcho(settings.transport.name == "dctcp");
     events_.reserve(2 * senders_.size());
 }
@@ -197,10 +197,10 @@ void Stack::send(const Header& header, std::span<const Range> blocks) {
     send(frame);
 }
 
-void Stack::arm(std::int32_t socket, Socket::Event event, Timer& timer, std::int64_t delay_ns) {
+void Stack::arm(std::int32_t number, Kind kind, Timer& timer, std::int64_t delay_ns) {
     const Moment moment{now_ + delay_ns, order_->take()};
     if (!timer.arm(moment)) return;
-    events_.push({moment, static_cast<std::size_t>(socket) << kind_bits | static_cast<std::size_t>(event)});
+    events_.push({moment, static_cast<std::size_t>(number) << kind_bits | static_cast<std::size_t>(kind)});
 }
 
 RdmaHosts* Stack::rdma_of(std::size_t connection) {
@@ -209,29 +209,36 @@ RdmaHosts* Stack::rdma_of(std::size_t connection) {
     return ledger.goes_by_rdma(ledger.planned_connection(connection).flows.front()) ? &*rdma_ : nullptr;
 }
 
+bool Stack::fires(Timer& timer, const Event& event) {
+    const Timer::Due due = timer.reach(event.moment.order);
+    if (due == Timer::Due::later) events_.push({timer.moment(), event.what});
+    if (due == Timer::Due::now) now_ = event.moment.time;
+    return due == Timer::Due::now;
+}
+
 void Stack::step() {
-    if (rdma_ && rdma_->next() < events_.next()) return rdma_->step();
     const Event event = events_.pop();
     const auto what = event.what >> kind_bits;
+    const auto number = static_cast<std::int32_t>(what);
     const auto kind = static_cast<Kind>(event.what & ((std::size_t{1} << kind_bits) - 1));
     if (kind <= Kind::pacing) {
         return with_socket(what, [&](auto& socket) {
-            Timer& timer = socket.timer(static_cast<Socket::Event>(kind));
-            const Timer::Due due = timer.reach(event.moment.order);
-            if (due == Timer::Due::later) {
-                events_.push({timer.moment(), event.what});
-            } else if (due == Timer::Due::now) {
-                now_ = event.moment.time;
-                socket.fire(static_cast<Socket::Event>(kind));
-                release_if_closed(socket);
-            }
+            if (!fires(socket.timer(static_cast<Socket::Event>(kind)), event)) return;
+            socket.fire(static_cast<Socket::Event>(kind));
+            release_if_closed(socket);
         });
     }
+    if (kind == Kind::rdma_timeout) {
+        if (fires(rdma_->timer(number), event)) rdma_->time_out(number);
+        return;
+    }
     now_ = event.moment.time;
+    if (kind == Kind::rdma_paced) return rdma_->want_to_send(number);
+    if (kind == Kind::rdma_card) return rdma_->card_is_free(number);
     if (kind == Kind::connect) return flows_->connect(what);
     if (kind == Kind::send) return flows_->send(what);
-    if (kind == Kind::idle_link) return use_idle_link(static_cast<std::int32_t>(what));
-    accept(static_cast<std::int32_t>(what));
+    if (kind == Kind::idle_link) return use_idle_link(number);
+    accept(number);
 }
 
 std::int32_t Stack::make_socket() {

@@ -131,7 +131,7 @@ public:
     /// Gets a packet at its server.
     void receive(const Frame& frame, std::int64_t now);
     /// When the next timer ends or the next flow begins.
-    [[nodiscard]] Moment next() const { return rdma_ ? std::min(events_.next(), rdma_->next()) : events_.next(); }
+    [[nodiscard]] Moment next() const { return events_.next(); }
     /// Lets that happen. There must be something.
     void step();
     /// What was sent since the last call, in order; the caller takes it away.
@@ -157,7 +157,6 @@ public:
     [[nodiscard]] std::int64_t now() const { return now_; }
 
     // For sockets and queue pairs.
-    void set_now(std::int64_t now) { now_ = now; }
     [[nodiscard]] Flows& flows() { return *flows_; }
     /// The law of a socket that sends; none with a congestion control of TCP.
     [[nodiscard]] PacedSender* paced(const Socket& socket) {
@@ -177,27 +176,33 @@ public:
     void send(const Header& header, std::span<const Range> blocks);
     /// The tail of what a connection sends waits for the link of its server to be idle.
     void fill_idle_link(std::int32_t connection);
-    /// Arms a timer of the socket with this number.
-    void arm(std::int32_t socket, Socket::Event event, Timer& timer, std::int64_t delay_ns);
-
-private:
+    /// What happens at a moment: timers of sockets, as Socket::Event has them, that of a queue pair, and all else.
     enum class Kind : std::uint8_t {
         retransmission,
         delayed_ack,
         send_pending,
         time_wait,
         pacing,
+        rdma_timeout,
+        rdma_paced,
+        rdma_card,
         connect,
         send,
         accept,
         idle_link
     };
-    static constexpr std::size_t kind_bits = 4;
-
     void schedule(std::int64_t time, Kind kind, std::int32_t what) {
         events_.push(
             {{time, order_->take()}, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind)});
     }
+    /// Arms a timer of the socket or the queue pair with this number.
+    void arm(std::int32_t number, Kind kind, Timer& timer, std::int64_t delay_ns);
+
+private:
+    static constexpr std::size_t kind_bits = 4;
+
+    /// Whether a timer fires at an event of its own, whose time is now from then on.
+    bool fires(Timer& timer, const Event& event);
     [[gnu::always_inline]] inline void send(Frame* frame);
     // With RC3: an answer of low priority waits for the link to be idle, and all else goes on it at once.
     [[gnu::noinline]] void send_by_priority(Frame* frame);

@@ -409,7 +409,7 @@ std::int64_t LinuxSocket::left_of_timeout_ns() const {
 
 void LinuxSocket::set_timer(Due due, std::int64_t delay_ns) {
     due_ = due;
-    stack_->arm(number_, Event::retransmission, timer_, delay_ns);
+    stack_->arm(number_, Stack::Kind::retransmission, timer_, delay_ns);
 }
 
 }  // namespace foretail::packets::native

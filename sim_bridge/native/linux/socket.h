@@ -207,16 +207,7 @@ private:
 
     /// The place of the segment that ends behind a number, or the end.
     [[nodiscard]] std::size_t place_of(Sequence sequence) const {
-        std::size_t low = 0, high = segments_.size();
-        while (low < high) {
-            const std::size_t middle = (low + high) / 2;
-            if (before(sequence, segments_[middle].end())) {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        return low;
+        return first_place(segments_.size(), [&](std::size_t at) { return before(sequence, segments_[at].end()); });
     }
     /// The segment that was sent then, if it is in flight since.
     [[nodiscard]] std::optional<std::size_t> place_of(const Sent& sent) const {

@@ -27,10 +27,9 @@ std::int64_t byte_near(std::int64_t near, Sequence sequence) {
 
 }  // namespace
 
-RdmaHosts::RdmaHosts(const Settings& settings, Stack& stack, EventOrder& order, std::size_t connections)
+RdmaHosts::RdmaHosts(const Settings& settings, Stack& stack, std::size_t connections)
     : settings_(&settings),
       stack_(&stack),
-      order_(&order),
       has_dcqcn_(settings.transport.rdma.control == Dcqcn::name),
       has_headroom_(settings.has_headroom_for_all()),
       link_(buffer::LineRate::from_bps(settings.topology.server_link_bps, settings.topology.wire_overhead_bytes)),
@@ -38,15 +37,8 @@ RdmaHosts::RdmaHosts(const Settings& settings, Stack& stack, EventOrder& order, 
       pairs_(connections, QueuePair(repair_of(settings.transport), settings.transport.segment_bytes)),
       cards_(static_cast<std::size_t>(settings.topology.servers())) {}
 
-void RdmaHosts::schedule(std::int64_t time, Kind kind, std::int32_t what) {
-    events_.push(
-        {{time, order_->take()}, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind)});
-}
-
 void RdmaHosts::arm(std::int32_t connection, std::int64_t delay_ns) {
-    const Moment moment{stack_->now() + delay_ns, order_->take()};
-    if (!pair(connection).timer.arm(moment)) return;
-    events_.push({moment, static_cast<std::size_t>(connection) << kind_bits});
+    stack_->arm(connection, Stack::Kind::rdma_timeout, timer(connection), delay_ns);
 }
 
 void RdmaHosts::restart_timer(std::int32_t connection) {
@@ -104,7 +96,7 @@ void RdmaHosts::send_from(std::int32_t server) {
     Card& card = cards_[static_cast<std::size_t>(server)];
     while (!card.turns.empty()) {
         if (stack_->now() < card.free_at_ns) {
-            if (!card.awaited) schedule(card.free_at_ns, Kind::card, server);
+            if (!card.awaited) stack_->schedule(card.free_at_ns, Stack::Kind::rdma_card, server);
             card.awaited = true;
             return;
         }
@@ -123,6 +115,11 @@ void RdmaHosts::send_from(std::int32_t server) {
         own.waits_for_card = true;
         card.turns.push_back(connection);
     }
+}
+
+void RdmaHosts::card_is_free(std::int32_t server) {
+    cards_[static_cast<std::size_t>(server)].awaited = false;
+    send_from(server);
 }
 
 void RdmaHosts::set_paused(std::int32_t server, int queue, bool paused) {
@@ -153,7 +150,7 @@ void RdmaHosts::send(std::int32_t connection, Bytes64 packet) {
     if (!own.timer.is_pending()) restart_timer(connection);
     if (!own.law && !own.dcqcn) return;
     own.paced_until_ns = stack_->now() + pause_ns(own, packet.size());
-    schedule(own.paced_until_ns, Kind::paced, connection);
+    stack_->schedule(own.paced_until_ns, Stack::Kind::rdma_paced, connection);
 }
 
 std::int64_t RdmaHosts::pause_ns(QueuePair& pair, std::int64_t bytes) const {
@@ -206,24 +203,6 @@ void RdmaHosts::answer(std::int32_t connection, const QueuePairReceiver::Answer&
     }
     ReceivingEnd end{connection};
     if (answer.fresh > 0) stack_->flows().receive(end, answer.fresh);
-}
-
-void RdmaHosts::step() {
-    const Event event = events_.pop();
-    const auto what = static_cast<std::int32_t>(event.what >> kind_bits);
-    const auto kind = static_cast<Kind>(event.what & ((std::size_t{1} << kind_bits) - 1));
-    if (kind == Kind::timeout) {
-        Timer& timer = pair(what).timer;
-        const Timer::Due due = timer.reach(event.moment.order);
-        if (due == Timer::Due::later) events_.push({timer.moment(), event.what});
-        if (due != Timer::Due::now) return;
-        stack_->set_now(event.moment.time);
-        return time_out(what);
-    }
-    stack_->set_now(event.moment.time);
-    if (kind == Kind::paced) return want_to_send(what);
-    cards_[static_cast<std::size_t>(what)].awaited = false;
-    send_from(what);
 }
 
 const PlannedFlow& RdmaHosts::first_flow(std::int32_t connection) const {

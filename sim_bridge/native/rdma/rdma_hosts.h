@@ -123,16 +123,8 @@ private:
         repair_from_ = acknowledged_;
     }
     [[nodiscard]] Bytes64 packet_at(std::int64_t begin) const {
-        std::size_t low = 0, high = ends_.size() - 1;
-        while (low < high) {
-            const std::size_t middle = (low + high) / 2;
-            if (ends_[middle] > begin) {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        return {begin, std::min(begin + segment_bytes_, ends_[low])};
+        const std::size_t message = first_place(ends_.size() - 1, [&](std::size_t at) { return ends_[at] > begin; });
+        return {begin, std::min(begin + segment_bytes_, ends_[message])};
     }
 
     Repair repair_;
@@ -189,7 +181,7 @@ class Stack;
 /// handshake. A copy is its state, which can be assigned to the original.
 class RdmaHosts {
 public:
-    RdmaHosts(const Settings& settings, Stack& stack, EventOrder& order, std::size_t connections);
+    RdmaHosts(const Settings& settings, Stack& stack, std::size_t connections);
 
     /// The end of a connection that gets the data; nobody has to close it.
     struct ReceivingEnd {
@@ -204,15 +196,15 @@ public:
     void receive(const Frame& frame, const Telemetry* echo);
     /// A server's card has to stop sending to a queue, or may go on.
     void set_paused(std::int32_t server, int queue, bool paused);
-    /// When the next timer ends or a card is free.
-    [[nodiscard]] Moment next() const { return events_.next(); }
-    /// Lets that happen. There must be something.
-    void step();
+
+    // For the stack, whose events these are.
+    [[nodiscard]] Timer& timer(std::int32_t connection) { return pair(connection).timer; }
+    void time_out(std::int32_t connection);
+    void want_to_send(std::int32_t connection);
+    /// The card of a server may send again.
+    void card_is_free(std::int32_t server);
 
 private:
-    enum class Kind : std::uint8_t { timeout, paced, card };
-    static constexpr std::size_t kind_bits = 2;
-
     struct QueuePair {
         QueuePair(Repair repair, std::int64_t segment_bytes) : sender(repair, segment_bytes), receiver(repair) {}
 
@@ -236,13 +228,10 @@ private:
         bool awaited = false;
     };
 
-    void schedule(std::int64_t time, Kind kind, std::int32_t what);
     void arm(std::int32_t connection, std::int64_t delay_ns);
     void restart_timer(std::int32_t connection);
-    void time_out(std::int32_t connection);
     /// What a queue pair may send now.
     [[nodiscard]] std::optional<Bytes64> ready(const QueuePair& pair) const;
-    void want_to_send(std::int32_t connection);
     void send_from(std::int32_t server);
     void send(std::int32_t connection, Bytes64 packet);
     /// How long a queue pair waits after a packet that it sends now.
@@ -260,12 +249,10 @@ private:
 
     const Settings* settings_;
     Stack* stack_;
-    EventOrder* order_;
     bool has_dcqcn_;
     bool has_headroom_;  ///< for all that may come to lossless queues
     buffer::LineRate link_;
     std::int64_t window_bytes_;
-    EventQueue events_;
     std::vector<QueuePair> pairs_;  ///< of connections
     std::vector<Card> cards_;       ///< of servers
 };

@@ -14,15 +14,7 @@ void SendBuffer::reset(std::uint32_t segment_bytes) {
 }
 
 std::size_t SendBuffer::place_of(Sequence sequence) const {
-    std::size_t low = 0, high = segments_.size();
-    while (low < high) {
-        const std::size_t middle = (low + high) / 2;
-        if (before(sequence, segments_[middle].end()))
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    return first_place(segments_.size(), [&](std::size_t at) { return before(sequence, segments_[at].end()); });
 }
 
 SendBuffer::Sent SendBuffer::send(Sequence sequence, std::uint32_t bytes) {

@@ -238,19 +238,13 @@ public:
     }
     /// A segment is sent again: the record of its first byte gives no sample, and ends where the segment ends.
     void sent_again(Sequence sequence, std::uint32_t size) {
-        std::size_t low = 0, high = sent_.size();
-        while (low < high) {
-            const std::size_t middle = (low + high) / 2;
-            if (before(sequence, sent_[middle].begin))
-                high = middle;
-            else
-                low = middle + 1;
-        }
+        std::size_t behind =
+            first_place(sent_.size(), [&](std::size_t at) { return before(sequence, sent_[at].begin); });
         // A record that ends later than it did may reach over those behind it.
-        while (low > 1 && before(sequence, sent_[low - 2].end)) --low;
-        if (low == 0 || !before(sequence, sent_[low - 1].end)) return;
-        sent_[low - 1].end = sequence + size;
-        sent_[low - 1].again = true;
+        while (behind > 1 && before(sequence, sent_[behind - 2].end)) --behind;
+        if (behind == 0 || !before(sequence, sent_[behind - 1].end)) return;
+        sent_[behind - 1].end = sequence + size;
+        sent_[behind - 1].again = true;
     }
     /// The ages of what an acknowledgement is the first to acknowledge; -1 where it gives no sample.
     struct Sample {

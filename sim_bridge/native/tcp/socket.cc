@@ -321,7 +321,9 @@ void Socket::acknowledge_data() {
     if (echoes) window_.ecn = Ecn::echoing;
 }
 
-void Socket::arm(Event event, std::int64_t delay_ns) { stack_->arm(number_, event, timer(event), delay_ns); }
+void Socket::arm(Event event, std::int64_t delay_ns) {
+    stack_->arm(number_, static_cast<Stack::Kind>(event), timer(event), delay_ns);
+}
 
 void Socket::set_rto(std::int64_t rto_ns) {
     const std::int64_t before_ns = std::exchange(rto_ns_, rto_ns);

@@ -258,9 +258,6 @@ PolicyChoice read_policy(const Group& group, const PortQueueing& queues) {
     out.settings = policy_settings(group, buffer::Alphas(static_cast<std::size_t>(queues.count), alpha));
     out.settings.alpha[queues.queue_of[static_cast<std::size_t>(buffer::FlowClass::incast)]] =
         group.get_or("incast_alpha", alpha);
-    const auto slack = group.get<std::int64_t>("fluid_slack_bytes");
-    if (group.choice("virtual_lqd", std::array<std::string_view, 2>{"exact", "fluid"}) == 1)
-        out.fluid_slack_bytes = slack;
     const auto library = group.get_or("library", std::string());
     if (group.choice("predictor", std::array<std::string_view, 2>{"accept", "library"}) == 1) out.library = library;
     out.message_end = group.get_or("message_end", std::string());

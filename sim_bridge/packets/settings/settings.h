@@ -181,8 +181,7 @@ struct Transport {
 
 struct PolicyChoice {
     const buffer::KnownPolicy* known = nullptr;
-    buffer::PolicySettings settings;  ///< the interval is one base round trip
-    std::optional<std::int64_t> fluid_slack_bytes;
+    buffer::PolicySettings settings;     ///< the interval is one base round trip
     std::string library;                 ///< that it asks for drops, or for alphas; empty: always accept
     std::int64_t alpha_interval_ns = 0;  ///< between two predictions of alphas
     std::optional<std::int64_t> tau;

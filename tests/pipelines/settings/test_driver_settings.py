@@ -95,11 +95,9 @@ CROSSED: list[Changes] = [
             ("policy.name", name),
             ("scenario.queues.count", count),
             ("scenario.queues.incast", count - 1),
-            ("policy.virtual_lqd", counters),
         )
         for name in POLICIES
         for count in (1, 2)
-        for counters in ("exact", "fluid")
     ),
     *(
         (
@@ -127,11 +125,7 @@ CROSSED: list[Changes] = [
         for victim in VICTIMS
         for count in (1, 2)
     ),
-    *(
-        (("scenario.rules.oracle", oracle), ("policy.virtual_lqd", counters))
-        for oracle in ORACLES
-        for counters in ("exact", "fluid")
-    ),
+    *((("scenario.rules.oracle", oracle),) for oracle in ORACLES),
     *((("policy.name", name), ("policy.predictor", "library"), ("policy.library", __file__)) for name in POLICIES),
     *((("policy.name", name), ("policy.predictor", "library")) for name in POLICIES),
     *(

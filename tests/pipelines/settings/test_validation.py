@@ -87,10 +87,6 @@ REFUSED = {
         ("scenario.queues={count:2,scheduler:deficit_round_robin,quantum_bytes:[1]}", "has 1 values for the 2 queues"),
         ("scenario.queues={count:2,quantum_bytes:[1,2]}", "means nothing to round_robin: choose deficit_round_robin"),
         (
-            "scenario.queues.count=2 policy=credence_accept policy.credence_accept.virtual_lqd=fluid",
-            "one queue per port",
-        ),
-        (
             "scenario.queues.count=2 policy=credence_artifact policy.credence_artifact.predictor=accept",
             "one queue per port",
         ),

@@ -52,7 +52,6 @@ constexpr Bytes smallest = 64;
 
 struct Setting {
     bool slotted = false;
-    bool fluid = false;
     PushOutRules rules;
 };
 
@@ -73,7 +72,6 @@ SwitchSettings switch_settings(const Setting& setting) {
             out.shape.rates.push_back(LineRate::from_bps(gbps * 1'000'000'000, 24));
         }
     }
-    if (setting.fluid) out.fluid_slack = 100;
     return out;
 }
 
@@ -143,11 +141,10 @@ std::vector<Setting> settings() {
         for (const auto counting : {Counting::counted, Counting::uncounted}) {
             for (const auto tie : {Tie::lowest_port, Tie::highest_port}) {
                 for (const auto victim : {Victim::tail, Victim::tail_kept, Victim::head, Victim::random}) {
-                    out.push_back({slotted, false, {counting, tie, victim, 5}});
+                    out.push_back({slotted, {counting, tie, victim, 5}});
                 }
             }
         }
-        out.push_back({slotted, true, {}});
     }
     return out;
 }
@@ -191,7 +188,7 @@ void check_workload() {
 void check_feature_sets() {
     constexpr std::size_t n = 3'000;
     for (const bool slotted : {true, false}) {
-        const Setting setting{slotted, false, {}};
+        const Setting setting{slotted, {}};
         std::mt19937_64 random(4);
         Tick time = 0;
         const auto packets = arrivals(random, setting, n, time);
@@ -223,8 +220,8 @@ void check_feature_sets() {
 
 void check_allocations() {
     constexpr std::size_t n = 100'000;
-    for (const Setting& setting : {Setting{true, false, {}}, Setting{false, false, {}}, Setting{false, true, {}},
-                                   Setting{false, false, {Counting::uncounted, Tie::highest_port, Victim::head, 0}}}) {
+    for (const Setting& setting : {Setting{true, {}}, Setting{false, {}},
+                                   Setting{false, {Counting::uncounted, Tie::highest_port, Victim::head, 0}}}) {
         std::mt19937_64 random(2);
         auto warm_up = longest_queues(setting);
         Tick time = warm_up.back().time + 10'000'000;

@@ -105,8 +105,6 @@ def test_what_a_policy_does_not_heed_changes_nothing(simulate: Any, policy: str)
         "spares_first_rtt": 0,
         "drop_budget_bytes": 5,
         "answers_needed": 1,
-        "virtual_lqd": "fluid",
-        "fluid_slack_bytes": 999,
         "tau": 3,
         "flip_probability": 0.5,
         "flow_entries": 3,
