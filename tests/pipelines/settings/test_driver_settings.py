@@ -145,10 +145,9 @@ CROSSED: list[Changes] = [
 ]
 VERDICTS = (
     "x.xx.xxxxxx.xxx.x.x.x.x.xxx.......x..x..xxxxxxxxxxxxxxxxxxx.xxxx"
-    "xxxx.xxxxxxxxxxxxxxxx...x...x...x...x...x...xxxxx...x...x...x..."
-    "x...x...x..xx...x....xxxx.x.xxx.xxxxxx.xxxxxx..xxxxx.xxxxxx.xxxx"
-    "xx.x.x.xx............x.x.x.x.x.x.xxxxxxxx.......xxx.xxxxxxx....x"
-    "xxxxxxxxxxxxxxxxxxxxx.xxx.xx."
+    "xxxx.xxxxxxxxxxxxxxxx............xx.............x......xxxx.x.xx"
+    "x.xxxxxx.xxxxxx..xxxxx.xxxxxx.xxxxxx.x.x.xx............x.x.x.x.x"
+    ".x.xxxxxxxx......xx.xxxxxxx....xxxxxxxxxxxxxxxxxxxxxx.xxx.xx."
 )
 """Of the cases above, in order: ``x`` is refused."""
 

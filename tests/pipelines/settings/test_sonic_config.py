@@ -151,7 +151,7 @@ WRONG = {
         [f"config={LEAF}", "policy={name: sonic, alpha: 3}"],
         "policy sonic_alpha_3 has settings that",
     ),
-    "ns-3": ([f"config={LEAF}", "network=ns3", "policy=lqd"], "no switch of network=ns3 pauses a sender"),
+    "ns-3": ([f"config={LEAF}", "network=ns3", "policy=lqd"], "lossless = [1] is not there with network=ns3"),
 }
 
 
