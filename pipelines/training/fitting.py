@@ -390,6 +390,29 @@ def find_split(config: TrainConfig | SelectConfig | DistillConfig) -> tuple[tupl
     return collected, split_datasets(config.split, datasets)
 
 
+def _fitted_to_labels(config: TrainConfig, labelled: Labelled, validation: Rows, store: Store) -> Fitted:
+    """A predictor that learned labels of the training side, at its operating point on validation rows."""
+    train, window = labelled.split.train, labelled.window
+    sampling = Sampling(config.sampling.others, config.sampling.seed)
+    if _is_cut(config, train):  # as much as fits into memory for a predictor that holds its rows
+        counted = row_batches(train, ())
+        sampling = Sampling.within(config.trainer.rows_in_memory, counted, sampling.seed)
+    read = partial(row_batches, train, sampling=sampling)
+    if not config.allow_constant_features:
+        _refuse_constants(read(labelled.columns), config.features.names)
+    factor = drop_factor(config.drop_weight, labelled.ports, read(()))
+    predictor = untrained(config.predictor, config.trainer, window)
+
+    def batches() -> Iterator[Rows]:
+        for rows in read(labelled.columns, window=window):
+            yield replace(rows, weight=row_weights(rows, factor))
+
+    with StageProgress() as progress:
+        predictor.report = partial(progress.update, "train")
+        predictor.fit_batches(batches, sum(selection.count() for selection in train))
+    return Fitted(predictor, *_at_operating_point(predictor, labelled, validation, config, store), sampling.others)
+
+
 def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: Store) -> None:
     from foretail.pipelines.exporting.network import decider_if_any
     from foretail.pipelines.training.scores import Labelled, calibrate, judge
@@ -400,26 +423,6 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     validation = read_rows(split.validation, labelled.columns, region=region, window=window)
     require_drops(validation.lqd_drop)
 
-    def fit() -> Fitted:
-        sampling = Sampling(config.sampling.others, config.sampling.seed)
-        if _is_cut(config, split.train):  # as much as fits into memory for a predictor that holds its rows
-            counted = row_batches(split.train, ())
-            sampling = Sampling.within(config.trainer.rows_in_memory, counted, sampling.seed)
-        read = partial(row_batches, split.train, sampling=sampling)
-        if not config.allow_constant_features:
-            _refuse_constants(read(labelled.columns), config.features.names)
-        factor = drop_factor(config.drop_weight, labelled.ports, read(()))
-        predictor = untrained(config.predictor, config.trainer, window)
-
-        def batches() -> Iterator[Rows]:
-            for rows in read(labelled.columns, window=window):
-                yield replace(rows, weight=row_weights(rows, factor))
-
-        with StageProgress() as progress:
-            predictor.report = partial(progress.update, "train")
-            predictor.fit_batches(batches, sum(selection.count() for selection in split.train))
-        return Fitted(predictor, *_at_operating_point(predictor, labelled, validation, config, store), sampling.others)
-
     sending: Sending | None = None
     if config.objective.name == "sent":
         sending = _sent(config, labelled, window)
@@ -428,7 +431,7 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         point = OperatingPoint(best.model.threshold, best.probability, confusion, "rows")
         predictor, model, point, others = Fitted(best.predictor, best.model, point)
     else:
-        predictor, model, point, others = fit()
+        predictor, model, point, others = _fitted_to_labels(config, labelled, validation, store)
     if isinstance(model, Ensemble):
         model = model.with_visits(rows.x for rows in row_batches(split.train, labelled.columns, window=window))
     judged = judge(model, labelled, decider_if_any(model, store))
