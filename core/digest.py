@@ -7,10 +7,9 @@ the digest again, or who builds files of equal hash: the SHA-256 in manifests an
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -20,8 +19,6 @@ from foretail.core.errors import ForetailError, readable
 from foretail.core.json_text import parse_json
 
 DIGEST_FILE = "digest.json"
-ALLOW_NO_DIGEST = "FORETAIL_ALLOW_NO_DIGEST"
-"""The environment variable behind the setting ``allow_no_digest``, so that jobs in other processes heed it too."""
 
 _FORMAT = "foretail-digest-1"
 _BLOCK_BYTES = 1 << 18
@@ -64,25 +61,19 @@ def write_digest(folder: Path, files: Iterable[Path] | None = None) -> None:
     partial.replace(folder / DIGEST_FILE)
 
 
-def check_folder(folder: Path, again: str) -> bool:
-    """Compare a folder with its digest, and the folders in it that have one with theirs; False when it has none.
+def check_folder(folder: Path, again: str) -> None:
+    """Compare a folder with its digest, and the folders in it that have one with theirs.
 
     `again`: what to do about damage, such as ``collect the trace again``. ForetailError when a file was changed or is
-    gone, the digest is damaged, or there is none and the setting `allow_no_digest` is off.
+    gone, or the digest is missing or damaged.
     """
     hashes = _read_digest(folder, again)
     if hashes is None:
-        if os.environ.get(ALLOW_NO_DIGEST):
-            return False
-        raise ForetailError(
-            f"{folder} has no {DIGEST_FILE}, as folders of earlier versions, so that nobody can tell whether it is "
-            f"whole: {again}, or give allow_no_digest=true"
-        )
+        raise ForetailError(f"{folder} has no {DIGEST_FILE}, so that nobody can tell whether it is whole: {again}")
     for name, wanted in hashes.items():
         _check(folder / name, wanted, again)
         if name.endswith(f"/{DIGEST_FILE}"):
             check_folder((folder / name).parent, again)
-    return True
 
 
 def check_file(path: Path, again: str) -> None:
@@ -102,7 +93,7 @@ def examine(folder: Path) -> Examined:
     """
     hashes = _read_digest(folder, "write the folder again")
     if hashes is None:
-        raise ForetailError(f"{folder} has no {DIGEST_FILE}: an earlier version wrote it, or somebody else")
+        raise ForetailError(f"{folder} has no {DIGEST_FILE}, so it is not as Foretail wrote it")
     there = {path.relative_to(folder).as_posix(): path for path in files_below(folder)}
     whole = {name for name, wanted in hashes.items() if name in there and _hash_of(there[name]) == wanted}
     return Examined(
@@ -113,22 +104,15 @@ def examine(folder: Path) -> Examined:
     )
 
 
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def forget_hashes() -> None:
     """Read every file again: those that this process knows are not."""
     _READ.clear()
-
-
-@contextmanager
-def no_digest_allowed(allowed: bool) -> Iterator[None]:
-    """Read folders of earlier versions, which have no digest, in this process and in those that it starts."""
-    before = os.environ.get(ALLOW_NO_DIGEST)
-    if allowed:
-        os.environ[ALLOW_NO_DIGEST] = "1"
-    try:
-        yield
-    finally:
-        if allowed and before is None:
-            os.environ.pop(ALLOW_NO_DIGEST, None)
 
 
 def _read_digest(folder: Path, again: str) -> Mapping[str, str] | None:

@@ -31,7 +31,6 @@ OF_EVERY_EXPERIMENT = (
     "store_dir",
     "ns3_prefix",
     "figures",
-    "allow_no_digest",
     "scenario",
 )
 """Settings, and groups of them, that the page of experiments does not repeat for each."""

@@ -26,7 +26,7 @@ from foretail.configs.plugins import with_policies
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.stages import STAGES, register
 from foretail.configs.schema.tracking import Tracking
-from foretail.core.digest import DIGEST_FILE, no_digest_allowed, write_digest
+from foretail.core.digest import DIGEST_FILE, write_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import recording
 from foretail.core.plugins import FAILURES
@@ -140,7 +140,7 @@ def run(command: Command, node: DictConfig) -> None:
                 sqlite_file(tracking_uri(tracking.uri, Path(config.store_dir).absolute().parent))
             started = time.monotonic()
             look = Look(config.figures.style, config.figures.width_mm)
-            with recording() as written, no_digest_allowed(config.allow_no_digest), looking(look):
+            with recording() as written, looking(look):
                 result = command.work(config, run_dir)
         tables = result.tables()
         verdict = result.verdict() if isinstance(result, SaysVerdict) else []

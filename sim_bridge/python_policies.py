@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from foretail.core.digest import file_digest
 from foretail.core.errors import ForetailError, readable, users_code
 from foretail.features.catalog import training_columns
 
@@ -93,13 +94,13 @@ class PythonPolicy:
     def sha256(self) -> str:
         """Hash of the file and of those below its folder that Python opens while it is imported."""
         folder = self.file.parent.resolve()
-        digests = [(str(path.relative_to(folder)), _sha256(path)) for path in sorted(self._loaded[1])]
+        digests = [(str(path.relative_to(folder)), file_digest(path)) for path in sorted(self._loaded[1])]
         return hashlib.sha256(repr((self._file_sha256, digests)).encode()).hexdigest() if digests else self._file_sha256
 
     @cached_property
     def _file_sha256(self) -> str:
         with readable(f"the policy {self.file}", "name a file"):
-            return _sha256(self.file)
+            return file_digest(self.file)
 
     @cached_property
     def decide(self) -> Callable[..., Any]:
@@ -158,10 +159,6 @@ class PythonPolicy:
         ):
             specification.loader.exec_module(module)
         return module, frozenset(opened)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 _WATCHED: ContextVar[tuple[Path, set[Path]] | None] = ContextVar("watched", default=None)

@@ -44,7 +44,6 @@ class Stage:
     )
 
     figures: Figures = part(Figures, "Figures of the run.")
-    allow_no_digest: bool = setting(False, "Read folders of earlier versions, which have no digest.json to check.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on settings that only together cannot work; ranges are checked before."""

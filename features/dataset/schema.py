@@ -408,17 +408,3 @@ def traffic_sha256_of(scenario: Mapping[str, Any], seed: int) -> str:
 
 def _rows(files: Iterable[PartFile], table: str) -> int:
     return sum(f.rows for f in files if f.path.startswith(f"{table}/"))
-
-
-_READ: dict[tuple[Path, int, int], str] = {}
-"""sha256 of files already read by this process, by path, size and modification time."""
-
-
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file; one that is unchanged since this process last read it is not read again."""
-    status = path.stat()
-    key = (path.absolute(), status.st_size, status.st_mtime_ns)
-    if key not in _READ:
-        with path.open("rb") as file:
-            _READ[key] = hashlib.file_digest(file, "sha256").hexdigest()
-    return _READ[key]

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from foretail.core.digest import file_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder, writing
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_COLUMNS, VALUE_BITS
@@ -31,7 +32,6 @@ from foretail.features.dataset.schema import (
     Manifest,
     PartFile,
     Run,
-    sha256_of,
 )
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
 
@@ -334,7 +334,7 @@ class _Table:
             return
         self._parquet.close()
         self._sink.close()
-        self._files.append(PartFile(self._part(), self._part_rows, sha256_of(self._folder / self._part())))
+        self._files.append(PartFile(self._part(), self._part_rows, file_digest(self._folder / self._part())))
         self._parquet, self._sink, self._part_rows = None, None, 0
 
 

@@ -38,7 +38,7 @@ LONGEST_DEFAULT = 48
 NAME = {"policy": "NAME", "collect_policy": "NAME", "demand_predictor": "NAME", "designs": "NAME"}
 """Word that stands for the key of a mapping of nodes; ``SIZE`` where there is nothing here."""
 ALL = "all"
-LEAST_USED = ("experiment", "store_dir", "ns3_prefix", "figures", "allow_no_digest")
+LEAST_USED = ("experiment", "store_dir", "ns3_prefix", "figures")
 """Settings that few experiments are given."""
 USED = {
     "collect": "scenario seeds source policy jobs log slotted.workload slotted.settings slotted.slots store_dir",
@@ -56,7 +56,7 @@ USED = {
     "schedule": "demand degree k l scheduler scheduler_settings scale multi_hop prediction outputs",
     "demand": "demand_predictor collectives nodes datasets logs steps trusts degree noise split",
     "select": "features predictor budget.register_bits budget.operations datasets scenario split margin repeats jobs",
-    "report": "run out store_dir allow_no_digest",
+    "report": "run out store_dir",
 }
 """The settings of every stage that are used most, which its help explains: their names, between spaces."""
 

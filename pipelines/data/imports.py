@@ -12,10 +12,10 @@ from typing import Any
 from foretail.configs.schema.network.sources import ArrivalsImport, ArtifactImport, EtalonImport, PcapImport
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.code import code_digest
+from foretail.core.digest import file_digest
 from foretail.core.reading import Reading as InputReading
 from foretail.features.dataset.schema import Rules, Run, SwitchGeometry
 from foretail.pipelines.runs.points import Report
-from foretail.pipelines.runs.store import file_digest
 from foretail.sim_bridge.arrivals.files import ArrivalFile, reported
 from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows
 from foretail.sim_bridge.imports.etalon.log import EtalonLog

@@ -17,11 +17,10 @@ from omegaconf import MISSING
 from foretail.configs.schema.networks import NativeNetwork, Network
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.core.digest import check_file
+from foretail.core.digest import check_file, file_digest
 from foretail.core.errors import ForetailError
 from foretail.models import zoo
 from foretail.pipelines.runs.points import Report
-from foretail.pipelines.runs.store import file_digest
 from foretail.sim_bridge.builds import SimulatorProgram, policy_identity
 from foretail.sim_bridge.native.driver import NATIVE, collect_dataset, run_native
 from foretail.sim_bridge.ns3.driver import Ns3Program, run_driver

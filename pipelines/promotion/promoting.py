@@ -15,6 +15,7 @@ import numpy as np
 from foretail.configs.schema.model_stages import ExportConfig, PromoteConfig
 from foretail.configs.schema.targets import P4Target
 from foretail.configs.schema.tracking import Tracking
+from foretail.core.digest import file_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files
 from foretail.core.summary import Summarised
@@ -52,7 +53,7 @@ from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
 from foretail.pipelines.promotion.model_card import CARD_FILE, held_out_table, model_card, short_card
 from foretail.pipelines.runs.notes import say_if_silent
 from foretail.pipelines.runs.result import Table, json_text, plain
-from foretail.pipelines.runs.store import Store, file_digest
+from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.loading import HERE, TRAINED, chosen_in, load_model
 from foretail.pipelines.tracking.runs import address, describe_dataset, log_dataset, refuse_traffic, run_note, tracked

@@ -130,9 +130,3 @@ class Store:
                 whole.rename(removed / entry.digest)
         finally:
             shutil.rmtree(removed, ignore_errors=True)
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes, as hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

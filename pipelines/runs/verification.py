@@ -15,7 +15,7 @@ from foretail.pipelines.runs.result import RESULT_FILE, Table
 from foretail.pipelines.runs.store import CONTENT, KEY_FILE
 
 OURS = (MANIFEST_NAME, KEY_FILE, RESULT_FILE, "certificate.json")
-"""Files that tell a folder of ours, if it has no digest: an earlier version wrote it, or somebody took it away."""
+"""Files that tell a folder of ours, if it has no digest: somebody took it away."""
 
 ARTIFACTS = "mlartifacts"
 """MLflow's own files: a model among them is compared with the hash in its run."""
@@ -95,9 +95,7 @@ def _verify_below(folder: Path, verified: Verified) -> None:
     ours = {path.parent for path in files_below(folder) if path.name in OURS and ARTIFACTS not in path.parts}
     for inside in sorted(ours - digests):
         if not any(parent in digests for parent in inside.parents) or inside.name == CONTENT:
-            verified.without_digest.append(
-                f"{inside} has no {DIGEST_FILE}: an earlier version wrote it, or it is lost."
-            )
+            verified.without_digest.append(f"{inside} has no {DIGEST_FILE}.")
     for path in files_below(folder):
         if path.suffix == ".db" and _is_tracking(path):
             _verify_tracking(path, verified)

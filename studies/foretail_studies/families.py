@@ -20,6 +20,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy, policy_name
 from foretail.configs.schema.scenario import Scenario
+from foretail.core.digest import file_digest
 from foretail.core.errors import ForetailError
 from foretail.core.settings import setting
 from foretail.pipelines.comparison import cost, statistics
@@ -36,7 +37,6 @@ from foretail.pipelines.data.simulation import (
 )
 from foretail.pipelines.experiment.declaration import measure_cases
 from foretail.pipelines.runs.points import SoFar
-from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_policies, compose_settings
 from foretail.pipelines.settings.validation import StageConfig
 from foretail.pipelines.tracking.runs import seen_seeds

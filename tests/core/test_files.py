@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.core import json_text
-from foretail.core.digest import DIGEST_FILE, check_file, check_folder, examine, no_digest_allowed, write_digest
+from foretail.core.digest import DIGEST_FILE, check_file, check_folder, examine, write_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files, staged_folder, write_file
 from foretail.core.json_text import MOST_LEVELS, parse_json
@@ -197,7 +197,7 @@ def test_no_flipped_bit_is_silent(tmp_path_factory: pytest.TempPathFactory, at: 
             r"digest\.json was altered or damaged",
         ),
         (lambda folder: (folder / DIGEST_FILE).write_text("[" * 100_000), r"digest\.json was altered or damaged"),
-        (lambda folder: (folder / DIGEST_FILE).unlink(), r"has no digest\.json.*allow_no_digest=true"),
+        (lambda folder: (folder / DIGEST_FILE).unlink(), r"has no digest\.json, so that nobody can tell"),
         (lambda folder: names_outside(folder), r"digest\.json was altered or damaged"),
     ],
 )
@@ -246,14 +246,6 @@ def test_one_file_is_checked_where_a_digest_names_it(folder: Path) -> None:
     (folder / "a").write_text("changed")
     with pytest.raises(ForetailError, match="a is not as it was written"):
         check_file(folder / "a", "again")
-
-
-def test_folders_of_earlier_versions_are_read_only_when_that_is_allowed(folder: Path) -> None:
-    (folder / DIGEST_FILE).unlink()
-    with no_digest_allowed(True):
-        check_folder(folder, "again")
-    with pytest.raises(ForetailError, match="allow_no_digest"), no_digest_allowed(False):
-        check_folder(folder, "again")
 
 
 READERS: dict[str, Callable[[Path], object]] = {

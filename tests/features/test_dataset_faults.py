@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretail.core.digest import DIGEST_FILE, no_digest_allowed, write_digest
+from foretail.core.digest import DIGEST_FILE, write_digest
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import VERSION_KEY, Manifest, PartFile
@@ -147,13 +147,9 @@ def test_settings_of_the_manifest_that_still_make_sense_are_refused_when_changed
         Dataset.open(path)
 
 
-def test_a_dataset_of_an_earlier_version_is_read_when_that_is_allowed(path: Path) -> None:
+def test_a_dataset_without_its_digest_is_refused(path: Path) -> None:
     (path / DIGEST_FILE).unlink()
-    _refused(path, r"has no digest\.json, as folders of earlier versions.*allow_no_digest=true")
-    with no_digest_allowed(True):
-        assert Dataset.open(path).manifest.seed == RUN.seed
-        _flip_byte(path / PART, (path / PART).stat().st_size // 2)
-        _refused(path, "does not match its sha256 in the manifest")
+    _refused(path, r"has no digest\.json, so that nobody can tell whether it is whole: remove the dataset")
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])

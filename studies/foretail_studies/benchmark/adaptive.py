@@ -21,6 +21,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.network.sources import SlottedTraffic
+from foretail.core.digest import file_digest
 from foretail.core.errors import ForetailError, users_code
 from foretail.core.settings import setting
 from foretail.features.catalog import CELL_BYTES, feature
@@ -33,7 +34,6 @@ from foretail.pipelines.data.collecting import workload_in
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.predictors import untrained, window_of
 from foretail.pipelines.training.sending import NothingToLearn, train_on_runs

@@ -23,6 +23,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import SimulatedJobSettings
 from foretail.configs.schema.policies import POLICIES, Policy
 from foretail.core.code import code_digest
+from foretail.core.digest import file_digest
 from foretail.core.errors import ForetailError
 from foretail.core.settings import positive_share, setting
 from foretail.features.catalog import FEATURES, feature
@@ -37,7 +38,7 @@ from foretail.pipelines.data.collecting import DATASET, collect_runs
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown, measure_cases
 from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.pipelines.runs.store import Key, Store, file_digest
+from foretail.pipelines.runs.store import Key, Store
 from foretail.pipelines.settings.compose import compose_policies
 from foretail.pipelines.settings.predictors import LEARNED
 from foretail.pipelines.tracking.loading import load_predictor

@@ -18,6 +18,7 @@ from foretail.configs.schema.emulation import Emulation, require_emulated
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.code import code_digest
+from foretail.core.digest import file_digest
 from foretail.core.errors import ForetailError
 from foretail.core.settings import seed_setting, setting
 from foretail.pipelines.comparison.policy_runs import policy_run
@@ -33,7 +34,6 @@ from foretail.pipelines.data.simulation import (
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.emulator.emulator import EmulatorRun, why_not_here
 from foretail_studies.networks.differences import first_event
