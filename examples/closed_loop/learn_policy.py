@@ -125,7 +125,7 @@ def as_c(weights: Weights, size: Size, folder: Path) -> Path:
     drops[0], drops[-1] = False, True  # a tree needs an example of both
     tree = DecisionTreeClassifier(max_leaf_nodes=32, random_state=1).fit(rows, drops)
     cell_bytes = scenario_of(size.traffic_ns).features.cell_bytes
-    inputs = [FeatureInput(name, feature(name).params(cell_bytes, 0), feature(name).bits) for name in FEATURES]
+    inputs = [FeatureInput.of(name, cell_bytes) for name in FEATURES]
     made = export(from_sklearn(tree, inputs), C(), folder)
     same = (tree.predict(rows) == drops).mean()
     print(f"the tree answers {100 * same:.2f} % of {len(rows):,} packets as the policy does; C in {folder.name}/")

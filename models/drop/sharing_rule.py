@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import feature
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
 
@@ -88,6 +87,6 @@ def rule_ensemble(trees: list[Rule], names: tuple[str, ...], cell_bytes: int) ->
 
     `cell_bytes` is the unit of features in cells.
     """
-    inputs = (FeatureInput(item.name, item.params(cell_bytes, 0), item.bits) for item in map(feature, names))
     nested = tuple(tree_of_rule(tests, names) for tests in trees)
-    return Ensemble(tuple(inputs), nested, Fraction(1, 2), origin={"kind": "sharing_rule"})
+    inputs = tuple(FeatureInput.of(name, cell_bytes) for name in names)
+    return Ensemble(inputs, nested, Fraction(1, 2), origin={"kind": "sharing_rule"})

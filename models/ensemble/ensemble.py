@@ -25,7 +25,7 @@ from foretail.core.errors import ForetailError, readable
 from foretail.core.files import write_file
 from foretail.core.json_text import parse_json
 from foretail.core.summary import Summarised
-from foretail.features.catalog import SHADOW_PREFIX
+from foretail.features.catalog import SHADOW_PREFIX, feature
 from foretail.models.ensemble.tree import IntArray, Tree, tree_fault
 
 Output = Literal["mean_probability", "logit", "value"]
@@ -54,11 +54,19 @@ class FeatureInput:
     --------
     >>> FeatureInput("pressure", "", bits=8)
     FeatureInput(name='pressure', params='', bits=8)
+    >>> FeatureInput.of("queue", cell_bytes=256)
+    FeatureInput(name='queue', params='cell_bytes=256', bits=24)
     """
 
     name: str  #: feature name of the catalog: a letter, then letters, digits and underscores
     params: str  #: constants of the feature's arithmetic, as the predictor ABI carries them (``Feature.params``)
     bits: int  #: inputs are integers in ``[0, 2**bits)``, ``1 <= bits <= 32``
+
+    @classmethod
+    def of(cls, name: str, cell_bytes: int, average_shift: int = 0) -> FeatureInput:
+        """Return a feature of the catalog in cells of so many bytes, averaged over ``2**average_shift`` ns or slots."""
+        known = feature(name)
+        return FeatureInput(name, known.params(cell_bytes, average_shift), known.bits)
 
 
 @dataclass(frozen=True)
@@ -145,11 +153,11 @@ class Ensemble(Summarised):
             raise ForetailError(
                 f"the predictor needs integer features, but got {array.dtype}: pass what the switch sees"
             )
-        for column, feature in enumerate(self.features):
+        for column, item in enumerate(self.features):
             values = array[:, column]
-            if values.size and (values.min() < 0 or values.max() >= 1 << feature.bits):
+            if values.size and (values.min() < 0 or values.max() >= 1 << item.bits):
                 raise ForetailError(
-                    f"feature {feature.name!r} has values outside [0, 2**{feature.bits}): "
+                    f"feature {item.name!r} has values outside [0, 2**{item.bits}): "
                     f"saturate them as the feature definition says"
                 )
         return np.ascontiguousarray(array, np.int64)

@@ -97,7 +97,7 @@ class AdaptiveThreshold:
             for test, cut, below in reversed(list(zip(TESTS, cuts, sets[:-1], strict=True))):
                 rule = (test, cut, below, rule) if cut < (1 << feature(test).bits) - 1 else below
             trees.append(tree_of_rule((TERMS[0][0], 0, 0.0, rule), names))
-        inputs = tuple(FeatureInput(item.name, item.params(cell_bytes, average_shift), item.bits) for item in items)
+        inputs = tuple(FeatureInput.of(item.name, cell_bytes, average_shift) for item in items)
         return Ensemble(
             inputs,
             tuple(trees),

@@ -24,7 +24,7 @@ from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.core.digest import file_digest
 from foretail.core.errors import ForetailError, users_code
 from foretail.core.settings import setting
-from foretail.features.catalog import CELL_BYTES, feature
+from foretail.features.catalog import CELL_BYTES
 from foretail.models import zoo
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.scorers import scorer_of
@@ -192,14 +192,13 @@ def _trained(overrides: Sequence[str], runs: Sequence[KnownRun], judges: Sequenc
     """Return trees for the packets sent; the policy that always accepts where no packet is better dropped."""
     config = compose_settings(TrainConfig, list(overrides), "trees")
     predictor, trainer, window = config.predictor, config.trainer, window_of(config.predictor, config.window)
-    inputs = [feature(one) for one in config.features.names]
     try:
         made = train_on_runs(
             config.objective,
             lambda: untrained(predictor, trainer, window),
             runs,
             judges,
-            [FeatureInput(one.name, one.params(CELL_BYTES, AVERAGE_SHIFT), one.bits) for one in inputs],
+            [FeatureInput.of(one, CELL_BYTES, AVERAGE_SHIFT) for one in config.features.names],
             rows=tuple(f"{name}, {place}" for place in range(len(runs))),
         )
     except NothingToLearn:

@@ -23,7 +23,7 @@ from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.policies import RULE_DEFAULTS, Policy, require_rule
 from foretail.core.errors import ForetailError
 from foretail.core.settings import setting
-from foretail.features.catalog import FLOW_ENTRY_BITS, FLOW_FEATURES, feature
+from foretail.features.catalog import FLOW_ENTRY_BITS, FLOW_FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -149,7 +149,7 @@ class Study:
 
     def inputs(self, names: Sequence[str]) -> list[FeatureInput]:
         """Return the inputs of a tree on some features."""
-        return [FeatureInput(one.name, one.params(self.cell_bytes, 0), one.bits) for one in map(feature, names)]
+        return [FeatureInput.of(name, self.cell_bytes) for name in names]
 
     def learned(self, runs: Sequence[Counted], names: Sequence[str]) -> Ensemble:
         """A tree that gives the probability of a last packet from these features; every run counts the same."""

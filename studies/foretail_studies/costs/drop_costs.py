@@ -26,7 +26,7 @@ from foretail.core.code import code_digest
 from foretail.core.digest import file_digest
 from foretail.core.errors import ForetailError
 from foretail.core.settings import positive_share, setting
-from foretail.features.catalog import FEATURES, feature
+from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run as DescribedRun
 from foretail.features.dataset.schema import traffic_sha256
@@ -259,12 +259,10 @@ class Learning:
     def trees(self, labelled: pd.DataFrame) -> Ensemble:
         """Trees whose sum is what dropping gains, from labels."""
         settings = self.settings
-        chosen = [feature(name) for name in settings.columns]
-        inputs = [FeatureInput(one.name, one.params(self.simulations.cell_bytes, 0), one.bits) for one in chosen]
         return fit_cost_trees(
             labelled[settings.columns].to_numpy(np.int32),
             gains(labelled),
-            inputs,
+            [FeatureInput.of(name, self.simulations.cell_bytes) for name in settings.columns],
             trees=settings.trees,
             depth=settings.depth,
             learning_rate=settings.learning_rate,

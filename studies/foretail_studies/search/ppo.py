@@ -169,8 +169,7 @@ def play_round(folder: Path, episodes: Episodes, number: int, before: Path | Non
     seen = np.concatenate(networks.seen)
     drops = model.predict(networks.scaled(seen), deterministic=True)[0] == 1
     tree = distilled(seen, drops, settings)
-    inputs = [FeatureInput(name, feature(name).params(cell_bytes, 0), feature(name).bits) for name in settings.observed]
-    from_sklearn(tree, inputs).save(folder / PLAYED_TREE)
+    from_sklearn(tree, [FeatureInput.of(name, cell_bytes) for name in settings.observed]).save(folder / PLAYED_TREE)
     account = {
         "decisions": model.num_timesteps,
         "simulated_s": networks.simulated_ns / 1e9,

@@ -138,9 +138,7 @@ def _learned(settings: PredictionSettings, plan: SharingPlan, family: str) -> tu
         return None, 0
     forest = RandomForest(trees=settings.trees, depth=settings.depth)
     x, y = rows[[*columns]].to_numpy(np.int32), rows["lqd_drop"].to_numpy(np.bool_)
-    inputs = [
-        FeatureInput(one.name, one.params(plan.cell_bytes, 0), one.bits) for one in map(feature, settings.feature_names)
-    ]
+    inputs = [FeatureInput.of(name, plan.cell_bytes) for name in settings.feature_names]
     return forest.fit(x, y).to_ensemble(inputs), drops
 
 

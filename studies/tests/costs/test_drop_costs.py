@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import feature
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines import cli
@@ -145,7 +144,7 @@ def test_a_gain_is_per_decision_and_within_its_run() -> None:
     assert found.tolist() == [*(-min(max(cost, 10), 90) for cost in range(101)), -2.0]
 
 
-INPUTS = [FeatureInput(one.name, one.params(256, 0), one.bits) for one in map(feature, ("first_rtt", "message_left"))]
+INPUTS = [FeatureInput.of(name, 256) for name in ("first_rtt", "message_left")]
 
 
 def made_up() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

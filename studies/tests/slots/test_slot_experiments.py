@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.features.catalog import feature
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule
@@ -336,7 +335,7 @@ def test_a_model_of_the_switchs_own_queues_decides_while_the_switch_runs(tmp_pat
 def test_a_model_that_decides_while_the_switch_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows are what the learned policy sends with its answers, inverted where they are."""
     monkeypatch.chdir(tmp_path)
-    inputs = tuple(FeatureInput(name, feature(name).params(256, 15), feature(name).bits) for name in ("pressure",))
+    inputs = (FeatureInput.of("pressure", 256, 15),)
     tree = tree_of_rule(("pressure", 150, -1.0, 1.0), ["pressure"])
     model = Ensemble(inputs, (tree,), Fraction(0), output="logit", origin={POLICY: "learned"})
     model.save(tmp_path / "above.json")
