@@ -50,6 +50,12 @@ CAUSES = (
         "The settings of HPCC are not printed",
     ),
     Cause(
+        "powertcp",
+        ("medium p99.9 at 20 % load, PowerTCP against HPCC",),
+        SCALE,
+        "The thesis has 256 servers in three tiers, and size=full has them",
+    ),
+    Cause(
         "irn",
         ("timely: p99 FCT, us, IRN against RoCE with PFC",),
         UNKNOWN_SETTING,
