@@ -6,7 +6,7 @@ Networks are smaller than those of the sources: size medium has 32 servers and t
 
 Reverie and IRN: claims of the experiments on lossless traffic, in their networks.
 
-Reverie is compared over loads alone, with 50 ms of traffic; ``foretail run reverie_a`` has bursts and 100 ms too.
+Reverie is compared over loads alone, with 500 ms of traffic; ``foretail run reverie_a`` has 100 ms, and bursts too.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ POWERTCP = SweepClaims(
 ).system("PowerTCP", "Addanki's thesis", "section 2.4", full_seeds=3)
 TIMELY = SweepClaims("timely").system("TIMELY", "Mittal's thesis", "Table 3.1")
 REVERIE = SweepClaims(
-    "reverie_a", ("load",), frozenset(["reverie", "sonic", "sonic_abm"]), ("scenario.traffic_ns=50_000_000",)
+    "reverie_a", ("load",), frozenset(["reverie", "sonic", "sonic_abm"]), ("scenario.traffic_ns=500_000_000",)
 ).system("Reverie", "Addanki's thesis", "section 5.3", full_seeds=5)
 IRN = SweepClaims(
     "irn",
