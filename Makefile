@@ -24,7 +24,7 @@ PACKETS := $(wildcard sim_bridge/packets/*.h sim_bridge/packets/*.cc sim_bridge/
 NETWORK := $(PACKETS) $(wildcard sim_bridge/native/*.h sim_bridge/native/*.c* sim_bridge/native/*/*.*)
 EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*.*) $(BUFFER) $(NETWORK) $(wildcard sim_bridge/circuits/*.hpp)
 DRIVER := $(BUFFER) $(PACKETS) $(wildcard sim_bridge/ns3/*.*)
-CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc" "sim_bridge/*.c")
+CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc")
 
 .PHONY: help setup demo test quick nightly $(addprefix nightly-,1 2 3 4 5 6 7 8 9 10) lint format fingerprints ui tracking-server docs wheel conformance sanitize fuzz torture mutants \
 	bench clean

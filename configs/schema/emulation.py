@@ -33,7 +33,7 @@ class Emulation:
     )
     control: str = setting(
         "cubic",
-        "Congestion control: one of this machine's kernel, such as cubic or bbr, or Foretail's own dctcp or retcp.",
+        "Congestion control, one that this machine's kernel offers, such as cubic or bbr.",
     )
     background_control: str | None = setting(
         None, "Congestion control of background flows; null means the same as control."
@@ -111,8 +111,6 @@ def require_emulated(scenario: Scenario, emulation: Emulation, at: str) -> None:
     for named, control in emulation.controls(at).items():
         if control == "dctcp" and transport.mark_bytes == 0:
             raise ForetailError(f"{named} is dctcp, which lives on marks: set {where}.transport.mark_bytes above 0")
-        if control == "retcp":
-            raise ForetailError(f"{named} is retcp, which lives on circuits: choose another, for a scenario has none")
     emulation.require_timeout(at, f"{where}.transport.min_rto_ns", transport.min_rto_ns)
     for length, length_ns in (
         ("traffic_ns", scenario.traffic_ns),

@@ -38,30 +38,17 @@ inline std::uint32_t read32(const std::uint8_t* bytes) {
     return static_cast<std::uint32_t>(read16(bytes)) << 16 | read16(bytes + 2);
 }
 
-/// Sets bits in the second byte of a word, and the checksum that covers it (RFC 1624, equation 3).
-inline void set_bits(std::uint8_t* word, std::uint8_t bits, std::uint8_t* checksum) {
-    const std::uint32_t before = read16(word);
-    word[1] |= bits;
-    std::uint32_t sum = (~std::uint32_t{read16(checksum)} & 0xFFFFU) + (~before & 0xFFFFU) + read16(word);
+/// Sets Congestion Experienced in the IPv4 header of a frame, and the checksum that covers it (RFC 1624, equation 3).
+inline void mark_congestion(Frame& frame) {
+    std::uint8_t* ip = frame.bytes.data();
+    std::uint8_t* checksum = ip + 10;
+    const std::uint32_t before = read16(ip);
+    ip[1] |= 0x03;
+    std::uint32_t sum = (~std::uint32_t{read16(checksum)} & 0xFFFFU) + (~before & 0xFFFFU) + read16(ip);
     sum = (sum & 0xFFFFU) + (sum >> 16);
     sum = ~((sum & 0xFFFFU) + (sum >> 16)) & 0xFFFFU;
     checksum[0] = static_cast<std::uint8_t>(sum >> 8);
     checksum[1] = static_cast<std::uint8_t>(sum);
-}
-
-/// Sets Congestion Experienced in the IPv4 header of a frame.
-inline void mark_congestion(Frame& frame) {
-    std::uint8_t* ip = frame.bytes.data();
-    set_bits(ip, 0x03, ip + 10);
-}
-
-/// Sets ECE, which tells reTCP of a circuit, in an acknowledgement of TCP; not in a SYN, where it asks for ECN.
-inline void announce_circuit(Frame& frame) {
-    constexpr std::uint8_t syn = 0x02, ack = 0x10, ece = 0x40;
-    std::uint8_t* ip = frame.bytes.data();
-    std::uint8_t* tcp = ip + (ip[0] & 0x0F) * 4;
-    if (ip[9] != tcp_protocol || tcp + 20 > ip + frame.size_bytes || (tcp[13] & (syn | ack)) != ack) return;
-    set_bits(tcp + 12, ece, tcp + 16);
 }
 
 /// Which flow of a plan a packet belongs to, read from its IPv4 and TCP headers. Every flow has a connection of its

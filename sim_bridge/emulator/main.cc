@@ -7,7 +7,6 @@
 #include <sys/prctl.h>
 #include <sys/utsname.h>
 
-#include "emulator/control/own_control.hpp"
 #include "emulator/event_loop.hpp"
 #include "emulator/hosts/hosts.hpp"
 #include "packets/network/leaf_spine.h"
@@ -129,8 +128,6 @@ nlohmann::json play(const EmulatorSettings& s, const Plan& plan, const std::stri
             {"wall_seconds", static_cast<double>(clock_ns() - wall_start_ns) * 1e-9},
             {"emulation",
              {{"kernel", system.release},
-              {"control", s.emulation.control},
-              {"background_control", s.emulation.background_control},
               {"factor", factor},
               {"lateness", lateness},
               {"lateness_limit_ns",
@@ -172,8 +169,6 @@ EmulatorSettings read_emulator_settings(const std::string& path) {
         out.network.require_simulated("the emulator");
     }
     out.emulation = root.group("emulation", read_emulation);
-    if (out.racks)
-        out.racks->announces_circuits = out.emulation.control == "retcp" || out.emulation.background_control == "retcp";
     return out;
 }
 
@@ -208,26 +203,10 @@ void emulate_racks(const EmulatorSettings& s, const std::string& folder) {
     write_summary(folder, summary);
 }
 
-/// The kernel's name of a congestion control: its own, or that of ours, which is then registered and kept in `own`.
-std::string kernel_name(const std::string& control, std::vector<OwnControl>& own) {
-    if (offers_control(control)) return control;
-    const auto match = std::ranges::find(own, control, &OwnControl::name);
-    if (match != own.end()) return match->kernel_name();
-    const std::vector<std::string> ours = own_controls();
-    if (std::ranges::find(ours, control) != ours.end()) return own.emplace_back(control).kernel_name();
-    std::string names = offered_controls();
-    for (const std::string& name : ours) {
-        if (!offers_control(name)) names += " " + name;
-    }
-    throw std::runtime_error("this kernel does not offer the congestion control " + control + ": choose one of " +
-                             names);
-}
-
 void run(const std::string& settings_path, const std::string& folder) {
-    EmulatorSettings settings = read_emulator_settings(settings_path);
-    std::vector<OwnControl> own;
-    for (std::string* control : {&settings.emulation.control, &settings.emulation.background_control})
-        *control = kernel_name(*control, own);
+    const EmulatorSettings settings = read_emulator_settings(settings_path);
+    require_control("control", settings.emulation.control);
+    require_control("background_control", settings.emulation.background_control);
     ask_for_short_slices();
     enter_user_namespace();
     if (settings.racks) return emulate_racks(settings, folder);
@@ -237,8 +216,7 @@ void run(const std::string& settings_path, const std::string& folder) {
 
 /// Makes a host and takes it down again, with a congestion control if it has a name.
 void probe(const std::string& control) {
-    std::vector<OwnControl> own;
-    if (!control.empty()) static_cast<void>(kernel_name(control, own));
+    if (!control.empty()) require_control("control", control);
     enter_user_namespace();
     static_cast<void>(enter_host_namespace({.address = first_address,
                                             .incast_address = first_address + incast_offset,

@@ -8,7 +8,7 @@ namespace foretail::packets::emulator {
 /// What an emulation has beyond a scenario: the group `emulation` of the settings.
 struct Emulation {
     std::int64_t factor = 1;            ///< ns of the machine's clock per virtual ns
-    std::string control;                ///< congestion control; in a run the kernel's name of it
+    std::string control;                ///< congestion control, one of the kernel
     std::string background_control;     ///< of background flows
     bool tail_loss_probes = true;       ///< of the kernel: what is lost at the end is asked for before a timeout
     double lateness_share = 0;          ///< of the base round trip: a run whose 99th percentile is later is invalid

@@ -434,7 +434,7 @@ HostSettings host_settings(int host, const EmulatorSettings& settings, const std
             .incast_window_segments = static_cast<int>(response_bytes / transport.segment_bytes + 1),
             .min_rto_ms = transport.min_rto_ns * settings.emulation.factor / 1'000'000,
             .quick_acks = transport.delayed_ack_segments == 1,
-            .ecn = transport.mark_bytes > 0 || (settings.racks && settings.racks->announces_circuits),
+            .ecn = transport.mark_bytes > 0,
             .tail_loss_probes = settings.emulation.tail_loss_probes,
             .control = settings.emulation.command.empty() ? "" : settings.emulation.control};
 }

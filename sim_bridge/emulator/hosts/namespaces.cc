@@ -66,8 +66,13 @@ void switch_offloads_off(int socket) {
 
 /// Runs commands of the program `ip`, one a line, in this namespace.
 void run_ip(const std::string& commands) {
-    const auto [status, answer] = run_shell("PATH=$PATH:/usr/sbin:/sbin ip -batch - 2>&1", commands);
-    if (status == 0) return;
+    const std::string command = "PATH=$PATH:/usr/sbin:/sbin ip -batch - 2>&1 <<'END'\n" + commands + "END\n";
+    std::FILE* const output = popen(command.c_str(), "r");
+    if (output == nullptr) fail("cannot start a shell");
+    std::string answer;
+    for (int byte = std::fgetc(output); byte != EOF; byte = std::fgetc(output)) answer += static_cast<char>(byte);
+    const int status = pclose(output);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
     const std::string first = answer.substr(0, answer.find('\n'));
     throw std::runtime_error("the program ip cannot set up the interface of a host (" + first + "): install iproute2");
 }
@@ -88,15 +93,6 @@ Descriptor open_tun() {
 }
 
 }  // namespace
-
-std::pair<int, std::string> run_shell(const std::string& command, std::string_view input) {
-    std::FILE* const output = popen((command + " <<'END'\n" + std::string(input) + "\nEND\n").c_str(), "r");
-    if (output == nullptr) fail("cannot start a shell");
-    std::string answer;
-    for (int byte = std::fgetc(output); byte != EOF; byte = std::fgetc(output)) answer += static_cast<char>(byte);
-    const int status = pclose(output);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, answer};
-}
 
 std::string dotted(std::uint32_t address) {
     std::array<char, INET_ADDRSTRLEN> text{};
@@ -202,19 +198,17 @@ TcpCounts tcp_counts() {
     throw std::runtime_error("/proc/self/net/netstat does not show what TCP counts");
 }
 
-std::string offered_controls() {
+void require_control(const std::string& setting, const std::string& control) {
     std::ifstream file("/proc/sys/net/ipv4/tcp_available_congestion_control");
     std::string names;
     std::getline(file, names);
-    return names;
-}
-
-bool offers_control(const std::string& name) {
-    std::istringstream names(offered_controls());
-    for (std::string one; names >> one;) {
-        if (one == name) return true;
+    std::istringstream names_left(names);
+    for (std::string one; names_left >> one;) {
+        if (one == control) return;
     }
-    return false;
+    throw std::runtime_error("this kernel does not offer the congestion control " + control + ": set " + setting +
+                             " to one of " + names + ", or run modprobe tcp_" + control +
+                             " as root if your distribution has that module");
 }
 
 }  // namespace foretail::packets::emulator

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 
 namespace foretail::packets::emulator {
@@ -34,9 +33,6 @@ private:
 [[noreturn]] inline void fail(const std::string& what, int error = errno) {
     throw std::runtime_error(what + ": " + std::strerror(error));
 }
-
-/// Runs a command of the shell that reads a text without a line END; returns its exit code and what it writes.
-std::pair<int, std::string> run_shell(const std::string& command, std::string_view input);
 
 /// How the TCP of a host is set, beyond what each socket says.
 struct HostSettings {
@@ -79,8 +75,7 @@ struct TcpCounts {
 /// That of this namespace.
 TcpCounts tcp_counts();
 
-/// The congestion controls that this kernel offers, and whether one is among them.
-std::string offered_controls();
-bool offers_control(const std::string& name);
+/// Throws std::runtime_error with one sentence where this kernel does not offer the congestion control of a setting.
+void require_control(const std::string& setting, const std::string& control);
 
 }  // namespace foretail::packets::emulator

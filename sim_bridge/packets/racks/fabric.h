@@ -23,9 +23,6 @@ struct VoqCounts {
 /// share. Nothing else is dropped: hosts, the packet switch and links to hosts queue without limit. At one instant
 /// circuits change first, then links take packets, then packets arrive; a virtual LQD does so before each arrival.
 ///
-/// With `announces_circuits` a rack's switch tells its hosts when their circuit to a rack is up, or its VOQ enlarged:
-/// it calls announce_circuit(frame), where frames have that, for each packet that comes from this rack meanwhile.
-///
 /// FramePtr owns a frame as SwitchCore needs it, with source and destination.
 /// Log: departed(frame, entered, left, by_circuit, source, destination, left_behind) for each packet that reaches the
 ///      switch of its rack, with the racks, when it came to its VOQ, and how many packets that holds now;
@@ -52,7 +49,6 @@ public:
           voq_packets_(settings.voq_packets.value_or(without_limit)),
           resize_(settings.resize.value_or(Resize{voq_packets_, 0})),
           below_(static_cast<std::size_t>(settings.hosts_per_rack)),
-          announces_(settings.announces_circuits),
           counts_(racks() * racks()),
           up_(racks(), CircuitTimes::idle) {
         using buffer::LineRate;
@@ -145,12 +141,10 @@ private:
     [[nodiscard]] std::size_t circuit(std::size_t rack) const { return 2 * (hosts() + racks()) + rack; }
     [[nodiscard]] std::size_t rack_of(std::int32_t host) const { return static_cast<std::size_t>(host) / below_; }
 
+    /// The larger one while the circuit of a pair is up, or near.
     [[nodiscard]] std::int64_t capacity(std::size_t source, std::size_t destination, std::int64_t now) const {
-        return is_enlarged(source, destination, now) ? resize_.packets : voq_packets_;
-    }
-    /// Whether the circuit of a pair is up, or so near that its VOQ has the larger capacity.
-    [[nodiscard]] bool is_enlarged(std::size_t source, std::size_t destination, std::int64_t now) const {
-        return times_->until_circuit(rack_[source], rack_[destination], now) <= resize_.ahead_ns;
+        const bool is_near = times_->until_circuit(rack_[source], rack_[destination], now) <= resize_.ahead_ns;
+        return is_near ? resize_.packets : voq_packets_;
     }
 
     /// At one time events are in order of kind, and then of being scheduled.
@@ -214,9 +208,6 @@ private:
             const std::size_t source = rack_of(packet.frame->source), destination = rack_of(host);
             log_.departed(*packet.frame, packet.entered, now, index >= circuit(0), rack_[source], rack_[destination],
                           waiting(source, destination));
-            if constexpr (requires { announce_circuit(*packet.frame); }) {
-                if (announces_ && is_enlarged(destination, source, now)) announce_circuit(*packet.frame);
-            }
             put(downlink(static_cast<std::size_t>(host)), std::move(packet), now);
         }
     }
@@ -235,7 +226,6 @@ private:
     std::int64_t voq_packets_;
     Resize resize_;
     std::size_t below_;  // hosts of a rack
-    bool announces_;
     std::vector<Switch> switches_;
     std::vector<VoqCounts> counts_;  // of each VOQ
     std::vector<int> up_;            // of each circuit: the rack it goes to

@@ -38,7 +38,6 @@ struct RackSettings {
     int flows_per_pair = 0;
     std::int64_t start_within_ns = 0;  ///< flows start at random within this time; 0: together
     std::uint64_t seed = 0;            ///< of their starts
-    bool announces_circuits = false;   ///< switches tell senders of their circuits, which no document asks for
     std::vector<int> populated;        ///< racks of these pairs, rising: only they have hosts
 
     /// Round trip of a packet of `packet_bytes` and its acknowledgement of `ack_bytes` by the idle packet network.

@@ -241,7 +241,6 @@ REFUSED = {
         ),
         (f"{EMULATED} policy=[chosen]", "policy.chosen replays windows before the next packet"),
         (f"{EMULATED} network.control=dctcp scenario.transport={{name:cubic,mark_bytes:0}}", "which lives on marks"),
-        (f"{EMULATED} network.control=retcp", "network.control is retcp, which lives on circuits"),
     ],
     "demand": [
         ("demand_predictor=seasonal ~demand_predictor.seasonal", "demand_predictor is empty"),

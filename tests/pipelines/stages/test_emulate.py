@@ -87,7 +87,7 @@ def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, li
 @pytest.mark.nightly
 def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Path) -> None:
     config = config_of("policy=[lqd]", "network.control=vegas9")
-    with pytest.raises(ForetailError, match="does not offer the congestion control vegas9: choose one of"):
+    with pytest.raises(ForetailError, match="does not offer the congestion control vegas9: set control to one of"):
         evaluate(config, tmp_path)
     assert not list((tmp_path / "runs").glob("*"))
 

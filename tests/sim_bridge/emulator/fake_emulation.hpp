@@ -34,21 +34,6 @@ struct FakeClock {
     std::int64_t now_ns() { return now += step; }
 };
 
-/// The beginning of every packet: an IPv4 header and an acknowledgement of TCP, with any checksums.
-inline void write_headers(Frame& frame) {
-    for (std::size_t i = 0; i < 40; ++i) frame.bytes[i] = static_cast<std::uint8_t>(37 * i + 11 * frame.path_hash);
-    frame.bytes[0] = 0x45;
-    frame.bytes[9] = 6;
-    frame.bytes[33] = 0x10;
-}
-
-/// The sum that checksums keep, over the bytes from `first` to before `end`.
-inline std::uint32_t ones_complement_sum(const Frame& frame, std::size_t first, std::size_t end) {
-    std::uint32_t sum = 0;
-    for (std::size_t i = first; i < end; i += 2) sum += std::uint32_t{frame.bytes[i]} << 8 | frame.bytes[i + 1];
-    return sum % 0xFFFF;  // which carries around, and 0 is 0xFFFF
-}
-
 struct FakeInterfaces {
     const std::vector<Sent>& packets;
     FakeClock& clock;
@@ -56,7 +41,6 @@ struct FakeInterfaces {
     std::vector<PacketEvent>& log;
     std::size_t next = 0;
     std::int64_t allocated_at_half = 0;
-    std::vector<std::uint32_t> tcp_sums = {};  // of each packet, as it came
 
     template <class Arrived>
     void read(Arrived&& arrived) {
@@ -69,17 +53,11 @@ struct FakeInterfaces {
             frame->size_bytes = packets[next].size;
             frame->flow_class = buffer::FlowClass::background;
             frame->path_hash = static_cast<std::uint32_t>(next);
-            write_headers(*frame);
-            tcp_sums.push_back(ones_complement_sum(*frame, 20, 40));
             if (++next == packets.size() / 2) allocated_at_half = allocations;
             arrived(std::move(frame));
         }
     }
-    void write(FramePool::Handle frame) {
-        log.push_back({"written", frame->flow, clock.now});
-        log.push_back({"announced", frame->flow, (frame->bytes[33] & 0x40) != 0});
-        assert(ones_complement_sum(*frame, 20, 40) == tcp_sums[static_cast<std::size_t>(frame->flow)]);
-    }
+    void write(FramePool::Handle frame) { log.push_back({"written", frame->flow, clock.now}); }
     void wait(std::int64_t ns) {
         assert(ns > 0);
         const std::int64_t next_packet = next < packets.size() ? packets[next].time : clock.now + ns;
@@ -113,11 +91,10 @@ template <class Inner>
 std::int64_t run_loop(Inner& network, FramePool& pool, std::int64_t factor, std::int64_t step,
                       const std::vector<Sent>& packets) {
     std::vector<PacketEvent> log;
-    log.reserve(4 * packets.size());
+    log.reserve(3 * packets.size());
     FakeClock clock{0, step};
     LoggingNetwork<Inner> logging{network, log};
     FakeInterfaces interfaces{packets, clock, pool, log};
-    interfaces.tcp_sums.reserve(packets.size());
     EventLoop loop(clock, interfaces, logging, factor, 0);
     const std::int64_t end = loop.run(std::numeric_limits<std::int64_t>::max() / factor);
     const std::int64_t allocated = allocations - interfaces.allocated_at_half;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Racks around a packet switch and a circuit switch with a clock and interfaces that are not real. Arguments:
-// SETTINGS.json FACTOR STEP_NS ANNOUNCES, where every look at the clock takes STEP_NS, and switches announce circuits
-// if ANNOUNCES is 1. Standard input and output as of emulator_check, and of each packet that left a VOQ and reached its
-// rack: when it was logged, when it came to its VOQ, whether by the circuit, and what waited then; and ups and downs of
-// circuits, by 1000 times the source and destination. A trace goes to arrivals.bin beside the settings.
+// SETTINGS.json FACTOR STEP_NS, where every look at the clock takes STEP_NS. Standard input and output as of
+// emulator_check, and of each packet that left a VOQ and reached its rack: when it was logged, when it came to its VOQ,
+// whether by the circuit, and what waited then; and ups and downs of circuits, by 1000 times the source and
+// destination. A trace goes to arrivals.bin beside the settings.
 #undef NDEBUG
 #include <cassert>
 #include <cstdint>
@@ -27,12 +27,11 @@
 namespace foretail::packets::emulator {
 namespace {
 
-void run(const char* path, std::int64_t factor, std::int64_t step, bool announces) {
+void run(const char* path, std::int64_t factor, std::int64_t step) {
     const nlohmann::json document = read_document(path);
     const Group root(document, "");
-    RackSettings settings = read_racks(root);
+    const RackSettings settings = read_racks(root);
     const Settings hosts = hosts_of_racks(settings, root);
-    settings.announces_circuits = announces;
     const std::vector<Sent> packets = read_packets();
     PrintedLog log(packets.size());
     Predictor predictor(hosts);
@@ -52,9 +51,9 @@ void run(const char* path, std::int64_t factor, std::int64_t step, bool announce
 }  // namespace foretail::packets::emulator
 
 int main(int argc, char** argv) {
-    assert(argc == 5);
+    assert(argc == 4);
     try {
-        foretail::packets::emulator::run(argv[1], std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]) == 1);
+        foretail::packets::emulator::run(argv[1], std::atoll(argv[2]), std::atoll(argv[3]));
     } catch (const std::exception& error) {
         std::printf("refused: %s\n", error.what());
     }

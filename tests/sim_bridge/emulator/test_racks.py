@@ -96,20 +96,13 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
     folder = tmp_path_factory.mktemp("racks_check")
     program = compiled(folder, "racks_check")
 
-    def told(
-        document: dict[str, Any],
-        factor: int,
-        step: int,
-        sent: list[tuple[int, int, int, int]],
-        announces: bool = False,
-    ) -> Told:
+    def told(document: dict[str, Any], factor: int, step: int, sent: list[tuple[int, int, int, int]]) -> Told:
         (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
-        announced = str(int(announces))
-        return events(run(program, folder / "settings.json", str(factor), str(step), announced, source=lines(sent)))
+        return events(run(program, folder / "settings.json", str(factor), str(step), source=lines(sent)))
 
     def refusal(document: dict[str, Any]) -> str:
         (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
-        return run(program, folder / "settings.json", "1", "0", "0")
+        return run(program, folder / "settings.json", "1", "0")
 
     told.refusal = refusal  # type: ignore[attr-defined] # one program, several questions
     told.trace = lambda: read_records(folder / "arrivals.bin", ARRIVAL_DTYPE)  # type: ignore[attr-defined]
@@ -194,27 +187,6 @@ def test_a_larger_voq_before_its_circuit_lets_more_through_and_drops_nothing_at_
     static, resized = (check(changed(resize=resize), 1, 0, sent) for resize in (None, RESIZED))
     assert sum(resized["dropped"].values()) < sum(static["dropped"].values())
     assert max(static["waiting"].values()) <= 6 < max(resized["waiting"].values()) <= 20
-
-
-@pytest.mark.parametrize(
-    "racks",
-    [{}, {"resize": RESIZED}, {"resize": {"packets": 9, "ahead_ns": 0}}, shared("lqd")],
-    ids=["static", "ahead", "during", "lqd"],
-)
-def test_packets_back_tell_of_the_circuit_while_it_is_up_or_its_voq_is_large(
-    check: Check, racks: dict[str, Any]
-) -> None:
-    document = changed(**racks)
-    sent = bursts(seed=7, packets=500, factor=1)
-    told = check(document, 1, 0, sent, announces=True)
-    starts = [(told["sent"][i], *one[1:]) for i, one in enumerate(sent)]
-    gone = [packet for packet in SlowRacks(document, starts).packets if packet.left >= 0]
-    assert told["announced"] == {packet.number: packet.announced for packet in gone}
-    assert 0.1 * len(gone) < sum(packet.announced for packet in gone) < 0.9 * len(gone)
-    # Nothing else is different, and without announcements there are none.
-    silent = check(document, 1, 0, sent)
-    assert silent["due"] == told["due"]
-    assert set(silent["announced"].values()) == {0}
 
 
 def test_the_packet_path_is_off_in_the_night_before_and_what_does_not_fit_the_day_waits(check: Check) -> None:

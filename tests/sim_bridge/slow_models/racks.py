@@ -23,7 +23,6 @@ class Crossing:
     left: int = -1
     by_circuit: bool = False
     waiting: int = -1
-    announced: bool = False
     due: int = -1
     until: int | None = None  # the next circuit of its VOQ, when it came there
     threshold: int = -1  # bytes in its virtual VOQ, itself perhaps among them
@@ -202,6 +201,4 @@ class SlowRacks:
             packet.due = self.now
         else:
             packet.left, packet.waiting = self.now, len(waiting)
-            wait, resize = self.until(destination, source), self.racks["resize"]
-            packet.announced = wait is not None and wait <= (resize["ahead_ns"] if resize else 0)
             self.queue.setdefault((DOWN, packet.destination), []).append(packet)
