@@ -44,7 +44,7 @@ test: .venv/.dev .venv/.driver ## the tests that every change runs, and lint bes
 		wait $$lint || { cat build/lint.log; exit 1; }; exit $$tests
 
 quick: .venv/.dev ## the short tests of the product, without ns-3: a minute and a half (ARGS goes to pytest)
-	@$(BIN)/python -m pytest $(XDIST) -o testpaths=tests -m 'not ns3 and not ray and not slow and not nightly' \
+	@$(BIN)/python -m pytest $(XDIST) -o testpaths=tests -m 'not ns3 and not slow and not nightly' \
 		--hypothesis-profile=quick $(ARGS)
 
 nightly: .venv/.dev .venv/.driver ## the long tests and tools, in ten parts of some ten minutes (PART=3 runs one of them)

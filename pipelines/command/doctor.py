@@ -20,7 +20,6 @@ EXTRAS = {
     "nn": (("torch",), "neural predictors (predictor=mlp, sequence), live modules"),
     "gym": (("gymnasium",), "foretail.gym: the switch as an environment"),
     "rl": (("stable-baselines3",), "foretail run rule_by_ppo: a policy that learns by PPO"),
-    "ray": (("ray",), "launcher=ray: points of an experiment on several machines"),
 }
 """Extra -> its packages, and what it is for."""
 TUN = "/dev/net/tun"
