@@ -26,7 +26,7 @@ EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*.*) $(BUFFER) $(NETW
 DRIVER := $(BUFFER) $(PACKETS) $(wildcard sim_bridge/ns3/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc")
 
-.PHONY: help setup demo test quick nightly $(addprefix nightly-,1 2 3 4 5 6 7 8 9 10) lint format fingerprints ui tracking-server docs wheel conformance sanitize fuzz torture mutants \
+.PHONY: help setup demo test quick nightly $(addprefix nightly-,1 2 3 4 5 6 7 8 9 10) lint format fingerprints ui docs wheel conformance sanitize fuzz torture mutants \
 	bench clean
 
 help: ## list the targets
@@ -44,7 +44,7 @@ test: .venv/.dev .venv/.driver ## the tests that every change runs, and lint bes
 		wait $$lint || { cat build/lint.log; exit 1; }; exit $$tests
 
 quick: .venv/.dev ## the short tests of the product, without ns-3: a minute and a half (ARGS goes to pytest)
-	@$(BIN)/python -m pytest $(XDIST) -o testpaths=tests -m 'not ns3 and not ray and not slow and not nightly' \
+	@$(BIN)/python -m pytest $(XDIST) -o testpaths=tests -m 'not ns3 and not slow and not nightly' \
 		--hypothesis-profile=quick $(ARGS)
 
 nightly: .venv/.dev .venv/.driver ## the long tests and tools, in ten parts of some ten minutes (PART=3 runs one of them)
@@ -83,10 +83,6 @@ fingerprints: .venv/.dev .venv/.driver ## accept that results changed: REASON='w
 
 ui: .venv/.package ## show the tracked runs: MLflow on 127.0.0.1 port 5000 (ARGS='--port 5055' for another)
 	@$(BIN)/foretail ui $(ARGS)
-
-tracking-server: .venv/.package ## MLflow for several people: PostgreSQL and artifacts in outputs/tracking-server, on 127.0.0.1
-	@$(PIP) --no-build-isolation --editable '.[server]'
-	@$(BIN)/python -m foretail.pipelines.tracking.server outputs/tracking-server $(ARGS)
 
 docs: .venv/.dev .venv/.driver ## build the documentation site into build/docs, warnings as errors; needs no network
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees -c docs . build/docs $(ARGS)

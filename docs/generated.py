@@ -27,7 +27,6 @@ PAGES = "docs/reference/generated"
 OF_EVERY_EXPERIMENT = (
     "experiment",
     "tracking",
-    "launcher",
     "store_dir",
     "ns3_prefix",
     "figures",

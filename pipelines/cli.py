@@ -285,13 +285,12 @@ def _run_command(command: str, arguments: Sequence[str]) -> int:
 
 
 def _ui(arguments: Sequence[str]) -> int | None:
-    from foretail.pipelines.tracking.server import USUAL_PORT, show_pages
+    from foretail.pipelines.command.ui import USUAL_PORT, show_pages
 
     port = str(USUAL_PORT) if not arguments else arguments[1] if len(arguments) == 2 else ""
     if (arguments and arguments[0] != "--port") or not port.isdecimal():
         return None
     show_pages(Path.cwd(), int(port))
-    return 0
 
 
 def _features() -> int:

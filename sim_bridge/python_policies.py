@@ -77,9 +77,6 @@ class PythonPolicy:
         """Return the same policy with a module of its own, so that nothing of one run is left in another."""
         return type(self)(self.file, self.function)
 
-    def __reduce__(self) -> tuple[type[PythonPolicy], tuple[Path, str]]:
-        return type(self), (self.file, self.function)  # another process runs the file itself
-
     @property
     def name(self) -> str:
         """In tables."""

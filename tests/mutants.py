@@ -60,7 +60,7 @@ LIBRARIES = (
     "sklearn.ensemble",
     "treelite",
 )
-PYTEST = ["-x", "-q", "-n0", "-pno:cacheprovider", "--hypothesis-profile=quick", "-mnot slow and not ns3 and not ray"]
+PYTEST = ["-x", "-q", "-n0", "-pno:cacheprovider", "--hypothesis-profile=quick", "-mnot slow and not ns3"]
 LIMIT_S = 60
 HOOK = """
 from importlib.machinery import SourceFileLoader as Loader

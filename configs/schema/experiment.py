@@ -9,7 +9,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.networks import Network
 from foretail.configs.schema.stage import SIZES, SimulatingStage, Stage
-from foretail.configs.schema.tracking import Launcher, Tracking
+from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
 from foretail.core.settings import part, require_distinct, setting
 
@@ -37,33 +37,19 @@ class ExperimentSettings(Stage):
 
 
 @dataclass
-class JobSettings(ExperimentSettings):
-    """Settings of an experiment that runs several jobs at the same time on this machine."""
+class PointSettings(ExperimentSettings):
+    """Settings of an experiment that measures several points at the same time."""
 
-    jobs: int = setting(
-        2, "Number of points that are measured at the same time on this machine.", at_least=1, at_most=1024
-    )
+    jobs: int = setting(2, "Number of points that are measured at the same time.", at_least=1, at_most=1024)
 
 
 @dataclass
-class SimulatedJobSettings(JobSettings, SimulatingStage):
+class SimulatedPointSettings(PointSettings, SimulatingStage):
     """Settings of an experiment that simulates flows."""
 
     network: Network = part(
         Network, "Network that simulates flows, native or ns3, where the overrides of a condition or model name none."
     )
-
-
-@dataclass
-class PointSettings(JobSettings):
-    """Settings of an experiment whose points may be measured on a cluster."""
-
-    launcher: Launcher = part(Launcher, "Place where points are measured.")
-
-
-@dataclass
-class SimulatedPointSettings(PointSettings, SimulatedJobSettings):
-    """Settings of an experiment that simulates flows, maybe on a cluster."""
 
 
 RUN_SETTINGS = frozenset(field.name for field in dataclasses.fields(PointSettings))

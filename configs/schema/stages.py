@@ -30,7 +30,7 @@ from foretail.configs.schema.packet_stages import ChooseConfig, CollectConfig, D
 from foretail.configs.schema.policies import POLICIES
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import Stage
-from foretail.configs.schema.tracking import Launcher, Tracking
+from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import FeatureSelection, Split
 from foretail.core.errors import ForetailError
 from foretail.core.settings import setting
@@ -103,6 +103,5 @@ def register_config(config: str, schema: type[Stage]) -> None:
         ("features", FeatureSelection),
         ("split", Split),
         ("tracking", Tracking),
-        ("launcher", Launcher),
     ):
         store.store(group=group, name=f"base_{group}", node=schema_of_group)

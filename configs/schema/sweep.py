@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.experiment import PointSettings
 from foretail.core.errors import ForetailError
 from foretail.core.settings import seed_setting, setting
 
@@ -42,7 +42,7 @@ class Claim:
 
 
 @dataclass
-class SweepSettings(JobSettings):
+class SweepSettings(PointSettings):
     """Variants under conditions in the native network."""
 
     shared: list[str] = setting([], "Overrides of foretail evaluate that all runs share.")

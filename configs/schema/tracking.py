@@ -1,12 +1,10 @@
-"""Places where runs are tracked and where the points of an experiment are measured."""
+"""Places where runs are tracked."""
 
 from __future__ import annotations
 
-import importlib.util
-import re
 from dataclasses import dataclass
 
-from foretail.core.errors import ForetailError, install_command
+from foretail.core.errors import ForetailError
 from foretail.core.settings import setting
 
 SWEEP_RUN = "FORETAIL_SWEEP_RUN"
@@ -51,23 +49,3 @@ class Tracking:
                 f"{where}.alias = {self.alias} moves by its gate only: choose another alias, then foretail promote "
                 f"model=models:/NAME@ALIAS to={self.alias}"
             )
-
-
-@dataclass
-class Launcher:
-    """Place where the points of an experiment are measured."""
-
-    name: str = setting(
-        "local",
-        "Place where points are measured: this machine, or a Ray cluster of which it is a part.",
-        one_of=("local", "ray"),
-    )
-    address: str = setting("127.0.0.1:6379", "With ray, HOST:PORT of the cluster's head, as ray start names it.")
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError on an address of no cluster, or without Ray."""
-        if self.name == "ray" and importlib.util.find_spec("ray") is None:
-            raise ForetailError(f"launcher=ray needs Ray, which is not installed: {install_command('ray')}")
-        address = re.fullmatch(r"[\w.-]+:(\d{1,5})", self.address)
-        if self.name == "ray" and (address is None or int(address[1]) > 65_535):
-            raise ForetailError(f"{where}.address = {self.address} is not HOST:PORT: give what ray start names")

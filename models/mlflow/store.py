@@ -278,7 +278,7 @@ def out_of_reach(address: str, error: Exception, otherwise: str = "") -> Foretai
     if "database is locked" in text:
         return ForetailError(
             f"another program has locked the tracking store {address}: wait until it ends, and give jobs that run at "
-            f"the same time a tracking server (make tracking-server)"
+            f"the same time a server, mlflow server --backend-store-uri {SQLITE}FILE, named in MLFLOW_TRACKING_URI"
         )
     if _NO_ANSWER.search(text):
         return ForetailError(

@@ -13,7 +13,6 @@ from foretail.core.errors import ForetailError, install_command
 from foretail.export.c.build import find_compiler
 from foretail.models.mlflow.store import sqlite_file, store_exists, tracking_uri
 from foretail.pipelines.runs.result import Table, version_of
-from foretail.pipelines.tracking.server import postgres_programs
 from foretail.sim_bridge.builds import compiler
 from foretail.sim_bridge.ns3.driver import Ns3Program, find_ns3
 
@@ -21,8 +20,6 @@ EXTRAS = {
     "nn": (("torch",), "neural predictors (predictor=mlp, sequence), live modules"),
     "gym": (("gymnasium",), "foretail.gym: the switch as an environment"),
     "rl": (("stable-baselines3",), "foretail run rule_by_ppo: a policy that learns by PPO"),
-    "ray": (("ray",), "launcher=ray: points of an experiment on several machines"),
-    "server": (("psycopg2-binary",), "make tracking-server: MLflow with PostgreSQL"),
 }
 """Extra -> its packages, and what it is for."""
 TUN = "/dev/net/tun"
@@ -58,7 +55,6 @@ def examine(folder: Path) -> tuple[Finding, ...]:
             "for foretail evaluate network=emulator: modprobe tun, or chmod 0666 /dev/net/tun",
         ),
         *_extras(),
-        _tried("PostgreSQL", lambda: str(postgres_programs()), "apt install postgresql"),
         Finding("P4 compiler and switch", _p4_tools(), "docs/guide/install.md says how to build them"),
         *_outputs(folder),
     )

@@ -163,9 +163,6 @@ class Simulator:
         self._executable: Path | None = None
         self._building = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[Simulator], tuple[SimulatorProgram, Callable[..., PacketRun]]]:
-        return Simulator, (dataclasses.replace(self.program), self.run)  # another machine has a program of its own
-
     @functools.cached_property
     def driver_sha256(self) -> str:
         """Digest of the program's sources, the same for all runs of a stage."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from foretail.configs.schema.experiment import ExperimentSettings, PointSettings
+from foretail.configs.schema.experiment import ExperimentSettings
 from foretail.configs.schema.stage import SIZES, SimulatingStage
 from foretail.configs.schema.stages import register_config
 from foretail.core.errors import ForetailError
@@ -142,8 +142,6 @@ def register_experiment(name: str, size: str) -> str:
     config = f"run_{name}"
     register_config(config, schema)
     groups = {"tracking": "sqlite"}
-    if issubclass(schema, PointSettings):
-        groups["launcher"] = "local"
     if issubclass(schema, SimulatingStage):
         groups["network"] = "native"
     settings = _settings(one, size)

@@ -1,7 +1,7 @@
 """Declarations of experiments: the settings, how one is measured, and what it shows.
 
 Most experiments are a :class:`PointExperiment`: cases, one function that measures a case, one that makes rows of a
-measurement, and one that shows all rows. Everything else is the engine's: the store, jobs and clusters, tracking,
+measurement, and one that shows all rows. Everything else is the engine's: the store, jobs, tracking,
 files, captions and notes.
 """
 
@@ -79,7 +79,7 @@ def measure_cases(
     depends_on: Callable[[Case], Mapping[str, Any]],
     measure: Callable[[Case, SoFar], Any],
 ) -> Measured[Case]:
-    """Measure every case that the store lacks, on `config.jobs` cores or where its launcher is.
+    """Measure every case that the store lacks, on `config.jobs` cores.
 
     PointsFailed when all others are done, with the names of those that failed; ForetailError when all failed for the
     same reason.
@@ -88,10 +88,9 @@ def measure_cases(
     ----------
     title : for the progress
     kind : folder of the points in the store
-    config : store and jobs, and of an experiment's points the launcher
+    config : store and jobs
     name, depends_on : of a case: for progress and errors, distinct; everything that its measurement depends on
-    measure : returns the measurement, JSON-like and finite; a function of a module, or a ``functools.partial`` of one,
-        so that it can travel to another machine
+    measure : returns the measurement, JSON-like and finite
     """
     store = Store(config.store_dir)
     by_name = {name(case): case for case in cases}
@@ -105,12 +104,8 @@ def measure_cases(
         for point, case in by_name.items()
         if point not in entries
     }
-    launcher = config.launcher if isinstance(config, PointSettings) else None
-    measured, failed = run_points(title, missing, config.jobs or 1, launcher)
-    for point, entry in measured.items():
-        if not entry.path.exists():
-            raise ForetailError(f"a node measured {point}, but {store.folder} is not the folder in which it wrote")
-        documents[point] = entry.document(POINT_FILE)
+    measured, failed = run_points(title, missing, config.jobs or 1)
+    documents |= {point: entry.document(POINT_FILE) for point, entry in measured.items()}
     if failed and not documents and len(set(failed.values())) == 1 < len(failed):
         raise ForetailError(next(iter(failed.values())))  # no matter of points: the settings, the disk
     if failed:
@@ -271,7 +266,7 @@ class PointExperiment(Generic[PointsOf, Case]):
                 "case": dataclasses.asdict(case),  # type: ignore[call-overload] # a case is a dataclass
                 **self.depends_on(case, settings),
             },
-            measure=partial(_measured, measure=self.measure, settings=settings),
+            measure=lambda case, so_far: self.measure(case, so_far, settings),
         )
         rows = measured.rows(lambda case, measurement: self.rows(case, measurement, settings))
         if self.tracks_points:
@@ -281,10 +276,6 @@ class PointExperiment(Generic[PointsOf, Case]):
             _log_points(run.logged, [self.name(case) for case in measured.cases], rows, measured.cases[0])
         shown = self.show(rows, settings)
         return dataclasses.replace(shown, notes=(measured.note, *shown.notes))
-
-
-def _measured(case: Case, so_far: SoFar, measure: Callable[[Case, SoFar, PointsOf], Any], settings: PointsOf) -> Any:
-    return measure(case, so_far, settings)
 
 
 def _log_points(run: TrackedRun, names: Sequence[str], rows: pd.DataFrame, case: Any) -> None:

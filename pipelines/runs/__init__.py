@@ -1,1 +1,1 @@
-"""Parts that every run needs: the store, jobs on one or several machines, progress and results."""
+"""Parts that every run needs: the store, jobs, progress and results."""

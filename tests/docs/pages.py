@@ -20,7 +20,7 @@ _INLINE = re.compile(r"`([^`]+)`")
 # Bash itself reads the blocks, with its quotes, variables and continued lines; other commands do nothing.
 _SHELL = r"""
 foretail() { for word; do printf '%s\0' "$word"; done; printf '\n\0'; }
-python() { :; }; export() { :; }; ray() { :; }; make() { :; }; source() { :; }
+python() { :; }; export() { :; }; make() { :; }; source() { :; }
 """
 
 

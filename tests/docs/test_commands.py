@@ -43,7 +43,7 @@ class Rule:
     Attributes
     ----------
     pattern : regular expression that finds the command, behind its page and a colon
-    how : ``run``, or ``compose`` for what takes minutes, a cluster or ns-3 at full size
+    how : ``run``, or ``compose`` for what takes minutes, or ns-3 at full size
     tiny : overrides that make it small; each replaces one of its setting
     swap : what stands for something of the reader's, with what the test has
     codes : exit codes of a run

@@ -42,15 +42,7 @@ def all_sizes(place: Place) -> Iterator[Fingerprint]:
 def files(place: Place) -> Iterator[Fingerprint]:
     """What every option says by itself, without its comments."""
     for group in (
-        *(
-            "demand_predictor",
-            "features",
-            "flow_sizes",
-            "launcher",
-            "demand_sizes/size",
-            "packets/size",
-            "policy",
-        ),
+        *("demand_predictor", "features", "flow_sizes", "demand_sizes/size", "packets/size", "policy"),
         *("predictor", "scenario", "split", "tracking"),
     ):
         for option in options(group):

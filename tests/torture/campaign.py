@@ -54,8 +54,6 @@ def planned(seed: int, number: int) -> tuple[Outcome, np.random.Generator]:
     family = "server" if number % SERVER_EVERY == SERVER_EVERY - 1 else CYCLE[number % len(CYCLE)]
     names = list(COMMANDS)
     weights = np.array([COMMANDS[name].weight for name in names], float)
-    if family == "limit":
-        weights *= [not COMMANDS[name].ray for name in names]
     command, fault = str(random.choice(names, p=weights / weights.sum())), ""
     if family == "stop":
         fault = str(random.choice(list(STOPS)))

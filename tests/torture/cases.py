@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import secrets
 import shutil
 import signal
 import sqlite3
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from foretail.pipelines.runs.verification import verify
-from tests.pipelines.runs.test_cluster import HEAD, started
 from tests.torture import checks, faults
 from tests.torture.commands import COMMANDS, copy_template
 from tests.torture.faults import Ended
@@ -79,43 +76,22 @@ class Outcome:
         return not (self.lost or self.different or self.unclean or self.silent or self.unnamed)
 
 
-@contextlib.contextmanager
-def cluster() -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the address of a Ray cluster of this machine, and the environment of whoever joins."""
-    environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
-    port = faults.free_port()
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        alone = os.environ | environment | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-        with started([*HEAD, f"--port={port}", f"--temp-dir={folder}"], alone):
-            yield f"127.0.0.1:{port}", environment
-
-
 def stop_case(outcome: Outcome, place: Path, random: np.random.Generator) -> None:
     """A signal at a random moment, or when the n-th file has changed; then the same command again."""
-    name = outcome.command
-    with contextlib.ExitStack() as stack:
-        address, environment = stack.enter_context(cluster()) if COMMANDS[name].ray else (None, {})
-        undisturbed = reference(name, place, address, environment)
-        folder = case_folder(outcome, place)
-        if random.random() < 0.5:
-            second = undisturbed.seconds * float(random.uniform(0.1, 1.05))
-            outcome.moment = f"after {second:.2f} s of {undisturbed.seconds:.1f}"
-            strike = faults.at_second(outcome.fault, second)
-        else:
-            number = int(random.integers(1, max(undisturbed.changes, 1) + 1))
-            outcome.moment = f"at change {number} of {undisturbed.changes}"
-            strike = faults.at_change(outcome.fault, folder, number)
-        arguments = COMMANDS[name].arguments(address)
-        ended = faults.run(
-            arguments,
-            folder,
-            str(folder),
-            most_seconds=_patience(undisturbed),
-            strike=strike,
-            environment=environment,
-        )
-        _note(outcome, ended)
-        _look_and_run_again(outcome, folder, undisturbed, place, address or "", environment)
+    undisturbed = reference(outcome.command, place)
+    folder = case_folder(outcome, place)
+    if random.random() < 0.5:
+        second = undisturbed.seconds * float(random.uniform(0.1, 1.05))
+        outcome.moment = f"after {second:.2f} s of {undisturbed.seconds:.1f}"
+        strike = faults.at_second(outcome.fault, second)
+    else:
+        number = int(random.integers(1, max(undisturbed.changes, 1) + 1))
+        outcome.moment = f"at change {number} of {undisturbed.changes}"
+        strike = faults.at_change(outcome.fault, folder, number)
+    arguments = COMMANDS[outcome.command].arguments()
+    ended = faults.run(arguments, folder, str(folder), most_seconds=_patience(undisturbed), strike=strike)
+    _note(outcome, ended)
+    _look_and_run_again(outcome, folder, undisturbed, place)
 
 
 def limit_case(outcome: Outcome, place: Path, random: np.random.Generator) -> None:
@@ -267,7 +243,7 @@ def _look_and_run_again(
     for alias, model in checks.aliases(database).items():
         if model not in (before.get(alias), undisturbed.expected.get(f"alias {alias}")):
             outcome.lost.append(f"{alias} is {model}")
-    arguments = COMMANDS[outcome.command].arguments(address if COMMANDS[outcome.command].ray else None)
+    arguments = COMMANDS[outcome.command].arguments()
     again = faults.run(arguments, folder, str(folder), most_seconds=_patience(undisturbed), environment=environment)
     end_orphans(outcome, folder)
     if again.code != 0:

@@ -24,7 +24,7 @@ def results(folder: Path, address: str = "") -> dict[str, str]:
     """Return everything that a command left below ``outputs``, value by value.
 
     A JSON document gives one entry per number or text in it, any other text one per line, other files their hash. The
-    folder's own path and the `address` of a cluster or server are left out; entries of the store go by what they
+    folder's own path and the `address` of a server are left out; entries of the store go by what they
     depend on, which names paths.
     """
     hidden_texts = {f"sqlite:///{folder}/outputs/mlflow.db": "STORE", address or "\0": "STORE", str(folder): "HERE"}

@@ -20,10 +20,6 @@ SEEDS = (1, 2, 3, 5, 6, 7)
 GIVEN = ("datasets=[run-1,run-2,run-3]", "split.train=[1]", "split.validation=[2]", "split.test=[3]")
 MODEL = "foretail-drop"
 CANDIDATE = [GIVEN[0], *GIVEN[1:], "features.names=[threshold,thresholds_sum]"]
-POINTS = (
-    *("run", "vermilion_fig9_5", "size=small", "k=4", "samples=2"),
-    *("matrices=[ring]", "deviations=[0,1,2,3]"),
-)
 
 
 @dataclass(frozen=True)
@@ -35,19 +31,16 @@ class Command:
     words : what stands behind ``foretail``, without the run folder
     weight : how often it is drawn, against the others
     sweep : whether it is a sweep of Hydra, with a folder for each job
-    ray : whether it needs a cluster
     """
 
     words: tuple[str, ...]
     weight: int = 10
     sweep: bool = False
-    ray: bool = False
 
-    def arguments(self, address: str | None = None) -> list[str]:
-        """Return the arguments of the interpreter; `address` is that of the cluster."""
+    def arguments(self) -> list[str]:
+        """Return the arguments of the interpreter."""
         where = "hydra.sweep.dir=outputs/run" if self.sweep else "hydra.run.dir=outputs/run"
-        more = [f"launcher.address={address}"] if self.ray else []
-        return ["-m", "foretail.pipelines.cli", *self.words, where, *more]
+        return ["-m", "foretail.pipelines.cli", *self.words, where]
 
 
 COMMANDS = {
@@ -105,8 +98,12 @@ COMMANDS = {
     "sweep": Command(
         ("train", "--multirun", *GIVEN, "features=paper", "predictor.trees=1", "predictor.depth=2,3"), sweep=True
     ),
-    "points": Command(POINTS),
-    "points, Ray": Command((*POINTS, "launcher=ray"), weight=2, ray=True),
+    "points": Command(
+        (
+            *("run", "vermilion_fig9_5", "size=small", "k=4", "samples=2"),
+            *("matrices=[ring]", "deviations=[0,1,2,3]"),
+        )
+    ),
     "study": Command(
         (
             *("run", "predictor_study", "size=small", "budget=[forest,boosted]"),

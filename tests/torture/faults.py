@@ -253,27 +253,35 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def wait_for_mlflow(server: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until MLflow's server answers on a port."""
+    since = time.monotonic()
+    while True:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+                return
+        except OSError:
+            if server.poll() is not None or time.monotonic() - since > 120:
+                raise RuntimeError("MLflow's server does not start") from None
+            time.sleep(0.1)
+
+
 @contextmanager
-def mlflow_server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run MLflow's server on the database of a folder; it is killed at the end."""
+def mlflow_server(
+    folder: Path, port: int, artifacts: str = "--default-artifact-root", workers: int = 1
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run MLflow's server on the database of a folder, whose artifacts clients write by default; killed at the end."""
     outputs = folder / "outputs"
     command = [
-        *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
-        *("--backend-store-uri", f"sqlite:///{outputs / 'mlflow.db'}", "--default-artifact-root"),
+        *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)),
+        *("--workers", str(workers), "--backend-store-uri", f"sqlite:///{outputs / 'mlflow.db'}", artifacts),
         (outputs / "mlartifacts").as_uri(),
     ]
+    environment = clean() | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # seven processes for what nobody asks
     with folder.with_name(f"{folder.name}.server").open("ab") as log:
-        server = subprocess.Popen(command, env=clean(), stdout=log, stderr=log, start_new_session=True)
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        since = time.monotonic()
-        while True:
-            try:
-                with urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
-                    break
-            except OSError:
-                if server.poll() is not None or time.monotonic() - since > 120:
-                    raise RuntimeError("MLflow's server does not start") from None
-                time.sleep(0.1)
+        wait_for_mlflow(server, port)
         yield server
     finally:
         with suppress(ProcessLookupError):

@@ -37,9 +37,7 @@ class Reference:
     own: list[str]
 
 
-def reference(
-    name: str, place: Path, address: str | None = None, environment: dict[str, str] | None = None
-) -> Reference:
+def reference(name: str, place: Path) -> Reference:
     """Return the reference of a command, made once per place and kept there."""
     folder = place / "references"
     folder.mkdir(exist_ok=True)
@@ -47,15 +45,15 @@ def reference(
     with (folder / f"{file.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():
-            made = _make(name, place, address, environment)
+            made = _make(name, place)
             partial = file.with_suffix(".partial")
             partial.write_text(json.dumps(asdict(made)))
             partial.replace(file)
         return Reference(**json.loads(file.read_text()))
 
 
-def _make(name: str, place: Path, address: str | None, environment: dict[str, str] | None) -> Reference:
-    arguments = COMMANDS[name].arguments(address)
+def _make(name: str, place: Path) -> Reference:
+    arguments = COMMANDS[name].arguments()
     found, seconds, changes, size = [], 0.0, 0, 0
     for folder in (place / f"undisturbed a {name}", place / f"undisturbed bb {name}"):
         copy_template(place / "template", folder)
@@ -66,10 +64,10 @@ def _make(name: str, place: Path, address: str | None, environment: dict[str, st
             return False
 
         for again in (False, True):
-            ended = faults.run(arguments, folder, str(folder), most_seconds=600, environment=environment, strike=look)
+            ended = faults.run(arguments, folder, str(folder), most_seconds=600, strike=look)
             if ended.code != 0:
                 raise RuntimeError(f"{name} does not run undisturbed: exit code {ended.code}, {ended.said}")
-            found.append(results(folder, address or ""))
+            found.append(results(folder))
             if not again:
                 seconds, changes, size = ended.seconds, seen.count(), bytes_of(folder)
             if folder.name.startswith("undisturbed bb"):

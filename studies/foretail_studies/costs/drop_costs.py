@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import MISSING
 
-from foretail.configs.schema.experiment import SimulatedJobSettings
+from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.policies import POLICIES, Policy
 from foretail.core.code import code_digest
 from foretail.core.digest import file_digest
@@ -64,7 +64,7 @@ from foretail_studies.search.trials import Budget, Simulations, cost_in_switch
 
 
 @dataclass
-class CostSettings(SimulatedJobSettings, Families):
+class CostSettings(SimulatedPointSettings, Families):
     """Costs of decisions, measured by branches of runs, and trees that learn them, for the policy ``learned``.
 
     At sampled arrivals a run divides: a branch accepts, another drops. Their costs J differ by what the drop costs,

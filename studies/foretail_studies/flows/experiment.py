@@ -598,7 +598,7 @@ def _simulated(
                 runs[point.name] = point.simulation.opened(entry)
         except ForetailError as error:
             failed[point.name] = str(error)
-    simulated, failures = run_points(settings.experiment, missing, settings.jobs, settings.launcher)
+    simulated, failures = run_points(settings.experiment, missing, settings.jobs)
     return runs | simulated, failed | failures
 
 

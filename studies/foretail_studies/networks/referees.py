@@ -15,7 +15,7 @@ import pandas as pd
 from omegaconf import MISSING
 
 from foretail.configs.schema.emulation import Emulation, require_emulated
-from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.code import code_digest
 from foretail.core.digest import file_digest
@@ -60,7 +60,7 @@ DIGITS = 12
 
 
 @dataclass
-class RefereeSettings(JobSettings):
+class RefereeSettings(PointSettings):
     """Named scenarios, each with a policy, in several networks."""
 
     shared: list[str] = setting([], "Overrides of foretail train that all scenarios share.")

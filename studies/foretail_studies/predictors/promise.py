@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import MISSING
 
-from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.training import Objective, Split
@@ -114,7 +114,7 @@ WITHIN, UNSEEN, DRAWN = "workloads that trained it", "workloads never seen", "dr
 
 
 @dataclass
-class PromiseSettings(JobSettings):
+class PromiseSettings(PointSettings):
     """Predictors and tuned policies on workloads in slots; overrides are written as on the command line."""
 
     shared: list[str] = setting([], "Overrides of foretail collect that all workloads share.")

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from omegaconf import MISSING
 
-from foretail.configs.schema.experiment import SimulatedJobSettings
+from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.networks import Network
 from foretail.configs.schema.scenario import Scenario
@@ -74,7 +74,7 @@ class Shift:
 
 
 @dataclass
-class StudySettings(SimulatedJobSettings):
+class StudySettings(SimulatedPointSettings):
     """Predictors on runs and conditions that they never saw; overrides are written as on the command line."""
 
     shared: list[str] = setting(["scenario=leafspine_small"], "Overrides that all conditions share.")

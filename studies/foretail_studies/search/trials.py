@@ -26,7 +26,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import TrialState, create_trial
 
-from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError, first_line
 from foretail.core.files import holding_lock
@@ -113,7 +113,7 @@ class Dimension:
 
 
 @dataclass
-class SearchSettings(JobSettings, TrialSettings):
+class SearchSettings(PointSettings, TrialSettings):
     """Settings of ``foretail train`` to draw from, and what counts."""
 
     candidate: list[str] = setting([], "Overrides of foretail train that all trials share.")
@@ -248,7 +248,7 @@ def cost_in_switch(ensemble: Ensemble, whose: str) -> tuple[SwitchCost, str]:
 class Simulations:
     """Rules, each as trees, under conditions of a plan."""
 
-    settings: JobSettings  #: how many at the same time, and where they run
+    settings: PointSettings  #: how many at the same time
     plan: SharingPlan
     store: Store
     costs: Costs = field(default_factory=Costs)

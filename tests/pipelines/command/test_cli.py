@@ -470,7 +470,6 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     [
         ("torch", ("train", "predictor=mlp"), "nn"),
         ("torch", ("demand", "demand_predictor=history_attention"), "nn"),
-        ("ray", ("run", "competitive_ratio", "size=small", "launcher=ray"), "ray"),
     ],
 )
 def test_a_missing_extra_is_named_before_any_work(
