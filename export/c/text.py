@@ -94,8 +94,8 @@ class Header:
                     {"first": first, "inputs": min(4, len(self.ensemble.features) - first)}
                     for first in range(0, len(self.ensemble.features), 4)
                 ],
-                # Small tables of votes stay in vector registers; their sums then have 32 bits.
-                "in_registers": lane_bits < 64 and self.trees.leaves <= 32 and self.trees.largest_sum < 1 << 31,
+                "leaves": self.trees.leaves,
+                "largest_sum": self.trees.largest_sum,
                 "vote_bits": _bits(self.trees.votes),
                 "groups": [order[at : at + _TREES_AT_ONCE] for at in range(0, len(order), _TREES_AT_ONCE)],
             }
