@@ -166,7 +166,7 @@ class SweepClaims:
     experiment: str
     where: tuple[str, ...] = ()  #: those of these conditions alone
     variants: frozenset[str] = frozenset()  #: those about these variants alone
-    longer: tuple[str, ...] = ()  #: further overrides of sizes medium and full
+    medium: tuple[str, ...] = ()  #: further overrides of size medium
     changed: tuple[Changed, ...] = ()
 
     @property
@@ -184,7 +184,7 @@ class SweepClaims:
     def measure(self, size: str, seed: int, so_far: SoFar) -> dict[str, float]:
         """The changes in % on a seed, over the conditions that the size has."""
         settings, claims = settings_of(self.experiment, size, SweepSettings), self.claims
-        settings = replace(settings, shared=[*settings.shared, *(self.longer if size != "small" else ())])
+        settings = replace(settings, shared=[*settings.shared, *(self.medium if size == "medium" else ())])
         measured_changes = _changes(settings, claims, seed, so_far)
         for one in self.changed if size != "full" else ():
             again = [one.of(claim) for claim in claims if fnmatchcase(claim.words, one.claims)]
@@ -238,11 +238,11 @@ POWERTCP = SweepClaims(
 TIMELY = SweepClaims("timely").system("TIMELY", "Mittal's thesis", "Table 3.1")
 REVERIE = SweepClaims(
     "reverie_a", ("load",), frozenset(["reverie", "sonic", "sonic_abm"]), ("scenario.traffic_ns=500_000_000",)
-).system("Reverie", "Addanki's thesis", "section 5.3", full_seeds=3)
+).system("Reverie", "Addanki's thesis", "section 5.3", full_seeds=5)
 IRN = SweepClaims(
     "irn",
     variants=frozenset(["irn", "roce_pfc", "irn_pfc"]),
-    longer=("scenario.traffic_ns=100_000_000",),
+    medium=("scenario.traffic_ns=100_000_000",),
     # 0.1 and 0.875 were tried
     changed=(Changed("alpha of 0.1", "timely: p99*", ("scenario.transport.timely.gradient_weight=0.1",)),),
 ).system("IRN", "Mittal's thesis", "Table 4.2", seeds=3)
