@@ -62,8 +62,8 @@ class FeatureInput:
     params: str  #: constants of the feature's arithmetic, as the predictor ABI carries them (``Feature.params``)
     bits: int  #: inputs are integers in ``[0, 2**bits)``, ``1 <= bits <= 32``
 
-    @classmethod
-    def of(cls, name: str, cell_bytes: int, average_shift: int = 0) -> FeatureInput:
+    @staticmethod
+    def of(name: str, cell_bytes: int, average_shift: int = 0) -> FeatureInput:
         """Return a feature of the catalog in cells of so many bytes, averaged over ``2**average_shift`` ns or slots."""
         known = feature(name)
         return FeatureInput(name, known.params(cell_bytes, average_shift), known.bits)

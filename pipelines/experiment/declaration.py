@@ -1,8 +1,8 @@
 """Declarations of experiments: the settings, how one is measured, and what it shows.
 
 Most experiments are a :class:`PointExperiment`: cases, one function that measures a case, one that makes rows of a
-measurement, and one that shows all rows. Everything else is the engine's: the store, jobs, tracking,
-files, captions and notes.
+measurement, and one that shows all rows. Everything else is the engine's: the store, jobs, tracking, files, captions
+and notes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tracking server, MLflow's own: jobs at once, a kill in the middle of a sweep, and passwords."""
+"""MLflow's own server: jobs at once, a kill in the middle of a sweep, and passwords. All with a server run at night."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Published changes from one policy or transport to another, each measured in the native network.
 
-Networks are smaller than those of the sources: size medium has 32 servers and tens of milliseconds of traffic.
+Networks are smaller than those of the sources: size medium has 32 servers and a second of traffic at most.
 
 Reverie and IRN: claims of the experiments on lossless traffic, in their networks.
 

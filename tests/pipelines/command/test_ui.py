@@ -1,4 +1,4 @@
-"""``foretail ui``: its refusals, and MLflow's pages until they are interrupted."""
+"""``foretail ui``: its refusals, and MLflow's pages until they are interrupted. Costs 3 s, and at night 20 s more."""
 
 from __future__ import annotations
 
