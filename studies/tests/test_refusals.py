@@ -31,12 +31,6 @@ REFUSED = {
         ("~policies.dt", "policies lacks dt, which stands beside the model: add dt"),
         ("seeds=[301]", "seeds holds 301, on which the forest learns: judge on other seeds"),
     ],
-    "online_optimum": [("ports=[9]", "ports")],
-    "prediction_errors": [
-        ("switches=['3']", "switches = 3 is no switch"),
-        ("switches=['3x2']", "a packet of buffer for each"),
-        ("switches=['9x9']", "do not fit 64 bits"),
-    ],
     "prediction_map": [
         ("test_seeds=[1,3]", "judge on other seeds"),
         ("+bases.recorded={workload:uniform,ports:4,buffer_per_port:4}", "bases.recorded has the name"),

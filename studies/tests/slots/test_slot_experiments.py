@@ -22,13 +22,6 @@ from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, workload_of
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail_studies.slots.optimum import (
-    POLICIES,
-    VARIANTS,
-    online_optimum_verdict,
-    points,
-    processes,
-)
 from foretail_studies.slots.policies import FLIP_SEED, cases_of, competitive_verdict, flips_verdict
 from foretail_studies.slots.prediction_map import (
     PREDICTORS,
@@ -132,61 +125,6 @@ def test_points_of_proofs_come_once_where_nothing_is_random(size: str) -> None:
     seeds = {name: {point.seed for point in points if point.workload == name} for name in sweep.workloads}
     assert seeds["lqd_lower_bound"] == {1}
     assert seeds["poisson_bursts"] == set(sweep.seeds)
-
-
-def test_who_knows_more_leaves_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["run", "online_optimum", "size=small", "tracking=off", "hydra.run.dir=run"]) == 0
-    document = result_in("run")
-    rows = pd.DataFrame(document["rows"])
-    assert list(rows["policy"][: len(POLICIES)]) == list(POLICIES)
-    assert list(rows[rows["kind"] == "whole"]["policy"]) == [one for one in POLICIES if one != "queues"]
-    assert set(rows["kind"]) == {"on_off", "bursts", "whole"}
-    assert rows["left"].to_numpy() == pytest.approx(1 - rows["sent"] / rows["sent_by_lqd"])
-    left = rows.pivot_table(index="process", columns="policy", values="left")
-    assert (left["lqd"] == 0).all()
-    for less, more in (("ahead", "past"), ("past", "queues"), ("past", "dt"), ("queues", "dt"), ("dt", "cs")):
-        assert (left[less] - left[more]).max() <= 1e-5
-    assert (rows[rows["policy"] == "dt"]["setting"].str.startswith("alpha ")).all()
-    assert len(document["verdict"]) == 4
-
-
-def test_the_full_size_is_a_grid_of_distinct_processes() -> None:
-    every = list(processes(experiment_settings("online_optimum")))
-    assert len({case.name for case in every}) == len(every) == 60
-
-
-def test_the_verdict_counts_what_is_won() -> None:
-    left = pd.DataFrame(
-        {"dt": [2.0, 0.1], "queues": [1.9, 0.1], "past": [0.5, 0.1], "ahead": [0.0, 0.0], "kind": ["on_off", "bursts"]}
-    )
-    win, closed = online_optimum_verdict(left)
-    assert "wins 0.75 % of LQD's packets at the median of 2 processes and 1.5 % at most" in win
-    assert win.endswith("at least 0.5 % in 1 of them.")
-    assert "closes 75 % of it" in closed
-    assert len(online_optimum_verdict(left[1:])) == 1
-
-
-def test_rows_say_what_a_wrong_prediction_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["run", "prediction_errors", "size=small", "tracking=off", "hydra.run.dir=run"]) == 0
-    document = result_in("run")
-    rows = pd.DataFrame(document["rows"])
-    assert set(rows["policy"]) == set(VARIANTS)
-    assert rows["proven"].all()
-    costs = {(row.policy, row.ports, row.buffer): row.cost for row in rows.itertuples()}
-    assert [costs["Credence", ports, buffer] for ports, buffer in ((2, 2), (2, 3), (3, 3), (3, 4))] == list("1223")
-    assert costs["Credence, any load", 2, 4] == "unbounded"
-    assert costs["Credence, any load, no safeguard", 2, 4] == "2"
-    assert (rows["theorem"] == (rows["cost"] != "unbounded")).all()
-    assert "in 17 of 20 points" in document["verdict"][0]
-    assert document["verdict"][1].endswith("Credence, any load, Guarded Credence, two answers.")
-
-
-def test_points_are_distinct_and_all_fit() -> None:
-    every = list(points(experiment_settings("prediction_errors")))
-    assert len({case.name for case in every}) == len(every) == 16 + 8 * 9
-    assert all(case.policy.buffer >= case.policy.ports for case in every)
 
 
 def test_experiments_in_slots_conclude_from_their_points() -> None:
