@@ -64,12 +64,6 @@ REFUSED = {
         ("first_numbers=[{fill:200}]", "first_numbers[0] needs"),
     ],
     "systems": [("systems=[sirius2]", "systems")],
-    "tradeoff": [
-        ("flip_probabilities=[0,0.5]", "lacks 0 or 1"),
-        ("models=[b,b]", "names b twice"),
-        ("+workloads.new={workload:nobody}", "nobody is unknown"),
-        ("+workloads.new={load:3}", "names no workload"),
-    ],
     "benchmark": [
         ("tracking=off +sharing_rules.mine={fill:300}", "sharing_rules.mine is not a sharing rule"),
         ("tracking=off families.loss_based.held_out=false", "families needs one with held_out=false and one with"),
