@@ -193,12 +193,3 @@ class CircuitEntries:
     """``outputs=[p4]``: the table entries of each rack."""
 
     first_port: int = setting(0, "Egress port of uplink 0.", at_least=0, at_most=510)
-
-
-@dataclass
-class EtalonSchedule:
-    """``outputs=[etalon]``: times in the schedule of the Etalon emulator."""
-
-    day_us: int = setting(180, "Time that circuits are up.", at_least=1, at_most=10**9)
-    night_us: int = setting(20, "Time that their reconfiguration takes.", at_least=1, at_most=10**9)
-    time_dilation: int = setting(20, "Wall-clock time divided by emulated time.", at_least=1, at_most=10**6)

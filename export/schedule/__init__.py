@@ -3,9 +3,6 @@
 - ``schedule.json`` is for whatever reads JSON.
 - ``schedule.h`` is a C header for packet simulators, read back by running it.
 - ``p4/tor_N.p4`` are P4_16 tables, one control per rack: slot and destination -> egress port.
-- ``schedule.etalon`` is the schedule string of the Etalon emulator, ``<n> <us> <circuits> <us> <circuits> ...``. Days
-  and nights take turns and `n` counts both. Circuits are ``src/src/...``, the source by destination, -1 for none; times
-  are wall-clock microseconds of the emulation, which is slower than what it emulates by its time dilation.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from foretail.export.c.build import compiled_reader
 from foretail.export.folder import environment
 from foretail.sim_bridge.circuits.schedules import IDLE, Schedule
 
-JSON, C_TABLE, EMULATOR = "schedule.json", "schedule.h", "schedule.etalon"
+JSON, C_TABLE = "schedule.json", "schedule.h"
 
 # Two periods through the accessor: it has to repeat.
 _READER = """
@@ -77,18 +74,7 @@ class PlannedSchedule:
     theta_multi_hop: float | None  #: None when it was not computed
 
 
-@dataclass(frozen=True)
-class Emulator:
-    """Times of the emulated network."""
-
-    day_us: int = 180  #: how long circuits are up
-    night_us: int = 20  #: how long their reconfiguration takes
-    time_dilation: int = 20  #: wall-clock time per emulated time
-
-
-def render_schedule(
-    planned: PlannedSchedule, outputs: Sequence[str], *, first_port: int = 0, emulator: Emulator | None = None
-) -> dict[str, str]:
+def render_schedule(planned: PlannedSchedule, outputs: Sequence[str], *, first_port: int = 0) -> dict[str, str]:
     """Return the files of the chosen outputs, by name: ``p4`` is one file per rack, the others are one each.
 
     ForetailError when an output cannot express the schedule, or does not read back as it; for C also without a
@@ -96,11 +82,10 @@ def render_schedule(
 
     Parameters
     ----------
-    outputs : sequence of {'json', 'c', 'p4', 'etalon'}
+    outputs : sequence of {'json', 'c', 'p4'}
     first_port : P4: egress port of uplink 0
-    emulator : times of the Etalon emulator; None takes its defaults
     """
-    schedule, emulator = planned.schedule, emulator or Emulator()
+    schedule = planned.schedule
     files: dict[str, str] = {}
     for output in outputs:
         rendered: Mapping[str, str]
@@ -110,13 +95,10 @@ def render_schedule(
         elif output == "c":
             rendered = {C_TABLE: c_table(schedule)}
             read_back = read_c_table(rendered[C_TABLE])
-        elif output == "p4":
+        else:
             texts = tor_entries(schedule, first_port)
             rendered = {f"p4/tor_{tor}.p4": text for tor, text in enumerate(texts)}
             read_back = read_tor_entries(texts)
-        else:
-            rendered = {EMULATOR: emulator_schedule(schedule, emulator)}
-            read_back = read_emulator_schedule(rendered[EMULATOR], emulator)
         if not np.array_equal(read_back.matchings, schedule.matchings):
             raise ForetailError(f"the {output} output does not read back as the schedule: report this as a bug")
         files |= rendered
@@ -299,42 +281,3 @@ def _entries(tor: int, text: str) -> Iterator[tuple[int, int, int, int]]:
             raise ForetailError(f"the P4 table of rack {tor} holds the line {line!r}: write it again")
         slot, destination, lane, port = map(int, match.groups())
         yield slot, destination, lane, port
-
-
-def emulator_schedule(schedule: Schedule, emulator: Emulator) -> str:
-    """Return one line; ForetailError unless the schedule has one uplink per rack, which is what Etalon has."""
-    if schedule.degree != 1:
-        raise ForetailError(
-            f"the schedule has degree {schedule.degree} and a rack in Etalon one circuit at a time: give degree=1 or "
-            "take etalon out of outputs"
-        )
-    day, night = emulator.day_us * emulator.time_dilation, emulator.night_us * emulator.time_dilation
-    dark = "/".join([str(IDLE)] * schedule.nodes)
-    words = [str(2 * schedule.period)]
-    for (matching,) in schedule.matchings:
-        source = np.full(schedule.nodes, IDLE)
-        source[matching[matching != IDLE]] = np.flatnonzero(matching != IDLE)
-        words += [str(day), "/".join(map(str, source)), str(night), dark]
-    return " ".join(words) + "\n"
-
-
-def read_emulator_schedule(text: str, emulator: Emulator) -> Schedule:
-    """Return the schedule of a line; ForetailError when it is none of days and nights of these lengths."""
-    try:
-        count, *words = text.split()
-        phases = list(zip(map(int, words[::2]), words[1::2], strict=True))
-        sources = np.array([[int(source) for source in circuits.split("/")] for _, circuits in phases])
-        complete = int(count) == len(phases) > 0
-    except ValueError:
-        raise ForetailError("an Etalon schedule does not follow its grammar: let foretail schedule write it") from None
-    lengths = [emulator.day_us * emulator.time_dilation, emulator.night_us * emulator.time_dilation]
-    if not complete or [us for us, _ in phases] != lengths * (len(phases) // 2):
-        raise ForetailError("an Etalon schedule has other phases than days and nights: let foretail schedule write it")
-    if np.any(sources[1::2] != IDLE):
-        raise ForetailError("an Etalon schedule has circuits at night: let foretail schedule write it")
-    if np.any((sources < IDLE) | (sources >= sources.shape[1])):
-        raise ForetailError("an Etalon schedule names racks that it does not have: let foretail schedule write it")
-    matchings = np.full((len(phases) // 2, 1, sources.shape[1]), IDLE)
-    slot, destination = np.nonzero(sources[::2] != IDLE)
-    matchings[slot, 0, sources[::2][slot, destination]] = destination
-    return Schedule(matchings)

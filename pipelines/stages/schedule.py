@@ -14,7 +14,7 @@ from foretail.core.digest import DIGEST_FILE
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files, write_file
 from foretail.core.summary import Summarised
-from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
+from foretail.export.schedule import PlannedSchedule, render_schedule
 from foretail.features.demand.matrix import DemandMatrix, read_demand
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
@@ -150,9 +150,8 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
         made = scheduler.schedule(predicted, config.degree, config.seed)
     theta_multi_hop, at_most = _multi_hop(demand, made, config)
     planned = PlannedSchedule(made, k, oblivious, single_hop(demand, made.capacity), theta_multi_hop)
-    emulator = Emulator(config.etalon.day_us, config.etalon.night_us, config.etalon.time_dilation)
     outputs = [output for output in config.outputs if output != PNG]
-    texts = render_schedule(planned, outputs, first_port=config.p4.first_port, emulator=emulator)
+    texts = render_schedule(planned, outputs, first_port=config.p4.first_port)
     _write(run_dir, texts)
     drawn: tuple[str, ...] = ()
     if PNG in config.outputs:  # no other output waits for matplotlib

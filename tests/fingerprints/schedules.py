@@ -33,7 +33,7 @@ def seen(schedule: Schedule, parameters: str) -> Iterator[Fingerprint]:
     """Yield the matchings and the texts of a schedule; those of P4 are one file per rack."""
     yield Fingerprint("matchings", parameters, fingerprint(schedule.matchings))
     planned = PlannedSchedule(schedule, 3, 1, 0.75, None)
-    for output in ("json", "c", "p4", *(["etalon"] if schedule.degree == 1 else [])):
+    for output in ("json", "c", "p4"):
         yield Fingerprint(output, parameters, fingerprint(render_schedule(planned, [output], first_port=1)))
 
 

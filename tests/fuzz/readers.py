@@ -21,10 +21,7 @@ from foretail.export.p4.profile import load_profile
 from foretail.export.p4.target import P4
 from foretail.export.proof import Certificate
 from foretail.export.schedule import (
-    Emulator,
     PlannedSchedule,
-    emulator_schedule,
-    read_emulator_schedule,
     read_json,
     read_tor_entries,
     schedule_json,
@@ -248,7 +245,6 @@ STEPS = Steps(interval_ns=100, uplink_bps=80_000_000)
 ARRIVALS = _lines("slot,port,prediction,first_rtt,priority", ["0,1,0,0,0", "0,2,1,1,1", "4,3,0,0,0"])
 PORT_TABLE = _lines("prefix,port", ["10.0.0.0/24,1", "2001:db8::/32,2"])
 ARTIFACT_LOG = _lines(" ".join(COLUMNS), ["10 20 30 40 0", "1 2 3 4 1"])
-EMULATOR = Emulator()
 TREELITE = ("treelite", "lightgbm")
 NATIVE_MODEL = ("xgboost", "treelite", "skops.io", "sklearn.ensemble")
 
@@ -276,11 +272,6 @@ READERS: dict[str, Reader] = {
     "P4": Reader("p.p4", _p4, _read_p4, inputs=5_000),
     "C": Reader("drop_predictor.h", _c_seeds, _read_c, inputs=500),
     "schedule": Reader("schedule.json", lambda folder: [schedule_json(_schedule()).encode()], _text(read_json)),
-    "emulator schedule": Reader(
-        "schedule.txt",
-        lambda folder: [emulator_schedule(_schedule().schedule, EMULATOR).encode()],
-        _text(lambda text: read_emulator_schedule(text, EMULATOR)),
-    ),
     "schedule in P4": Reader(
         "tor.p4",
         lambda folder: [tor_entries(_schedule().schedule, 1)[0].encode()],

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from foretail.configs.schema.stage import Stage
-from foretail.configs.schema.targets import CircuitEntries, EtalonSchedule
+from foretail.configs.schema.targets import CircuitEntries
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
@@ -104,11 +104,10 @@ class ScheduleConfig(Stage):
     racks: int | None = setting(None, RACKS_OF_LOGS, at_least=2, at_most=1024)
     outputs: list[str] = setting(
         ["json"],
-        "Files to write: JSON, a C table, P4 entries of each rack, the string of the Etalon emulator, or a figure.",
-        one_of=("json", "c", "p4", "etalon", "png"),
+        "Files to write: JSON, a C table, P4 entries of each rack, or a figure.",
+        one_of=("json", "c", "p4", "png"),
     )
     p4: CircuitEntries = part(CircuitEntries, "Settings of outputs=[p4].")
-    etalon: EtalonSchedule = part(EtalonSchedule, "Settings of outputs=[etalon].")
 
     @property
     def trust(self) -> int:

@@ -327,12 +327,11 @@ def test_multi_hop_is_computed_by_size_or_as_told(tmp_path: Path) -> None:
 
 
 def test_outputs_are_files_of_the_run(tmp_path: Path) -> None:
-    overrides = ("degree=1", "k=2", "outputs=[c,p4,etalon]", "p4.first_port=4", "etalon.day_us=10", "etalon.night_us=1")
+    overrides = ("degree=1", "k=2", "outputs=[c,p4]", "p4.first_port=4")
     result = scheduled(tmp_path, ring(3, 1), *overrides)
-    assert set(result.files) == {"schedule.h", "schedule.etalon", "p4/tor_0.p4", "p4/tor_1.p4", "p4/tor_2.p4"}
+    assert set(result.files) == {"schedule.h", "p4/tor_0.p4", "p4/tor_1.p4", "p4/tor_2.p4"}
     assert all((tmp_path / "run" / name).is_file() for name in result.files)
     assert "CIRCUIT_FIRST_PORT 4\n" in (tmp_path / "run" / "p4" / "tor_1.p4").read_text()
-    assert (tmp_path / "run" / "schedule.etalon").read_text().startswith("12 200 ")
     scheduled(tmp_path, ring(2, 1), "degree=1", "k=2", "outputs=[p4]")  # replaced as a whole
     assert {path.name for path in (tmp_path / "run" / "p4").iterdir()} == {"digest.json", "tor_0.p4", "tor_1.p4"}
     (tmp_path / "run" / "p4" / "digest.json").unlink()

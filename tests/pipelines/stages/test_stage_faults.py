@@ -102,7 +102,7 @@ REFUSED = [
     ("demand nodes=4 degree=2 steps=12 warm_up=6 tracking.uri=nonsense://x", "MLflow cannot use nonsense://x"),
     ("schedule demand=demand.npy degree=2 k=3", "row 0 of the demand matrix sums to 3, more than the 2 uplinks"),
     (
-        "schedule demand=demand.npy degree=2 k=3 scale=true outputs=[json,etalon]",
+        "schedule demand=demand.npy degree=2 k=3 scale=true outputs=[json,c]",
         "give degree=1 or take etalon out of outputs",
     ),
 ]
