@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix, DemandSequence
-from foretail.sim_bridge.inference_jobs import Cluster, JobClass, Model, apart, densenet121, resnet18
 
 # Demand matrices of the papers' evaluations, scaled so that the largest row or column sum fills `degree` uplinks.
 #
@@ -75,52 +74,6 @@ def _derangement(nodes: int, seed: int) -> np.ndarray[tuple[int, int], np.dtype[
 FloatArray = npt.NDArray[np.float64]
 
 
-def placed_demand(
-    model: Model, probabilities: Sequence[FloatArray], homes: FloatArray, uplink_bps: float
-) -> DemandMatrix:
-    """Return the bits per second between racks, in capacities of one uplink.
-
-    Groups of tasks on different servers are on racks that are drawn independently. ForetailError on homes that are no
-    probabilities, or of other classes.
-
-    Parameters
-    ----------
-    model : jobs and their rates
-    probabilities : as ``Model.optimum``
-    homes : float64[classes, racks], probability that a server of a class is in a rack; rows sum to 1
-    uplink_bps : positive
-    """
-    if (
-        homes.ndim != 2
-        or len(homes) != len(model.classes)
-        or (homes < 0).any()
-        or not np.allclose(homes.sum(axis=1), 1)
-    ):
-        raise ForetailError(f"homes has shape {homes.shape}: give a row of probabilities for each class of jobs")
-    if uplink_bps <= 0:
-        raise ForetailError(f"uplink_bps is {uplink_bps}: give a positive rate")
-    bits_per_s = np.zeros(len(homes))
-    for choice, chances in zip(model.choices, probabilities, strict=True):
-        job = model.classes[choice.job]
-        for placement, chance in zip(choice.placements, chances, strict=True):
-            crossing = choice.crossing(job.graph, placement)
-            size_bits = 8 * sum(job.graph.transfers[edge] for edge in crossing)
-            bits_per_s[choice.job] += job.arrivals_per_s * chance * size_bits
-    demand = np.einsum("j,js,jd->sd", bits_per_s / uplink_bps, homes, homes)
-    np.fill_diagonal(demand, 0)
-    return DemandMatrix(demand)
-
-
-def with_other_rates(classes: Sequence[JobClass], share: float, seed: int) -> tuple[JobClass, ...]:
-    """Return the classes with arrival rates that are each wrong by up to a share of them, uniform; 0 <= share < 1."""
-    if not 0 <= share < 1:
-        raise ForetailError(f"share is {share}: give 0 to below 1")
-    factor = 1 + np.random.default_rng(seed).uniform(-share, share, len(classes))
-    return tuple(
-        replace(job, arrivals_per_s=job.arrivals_per_s * float(of)) for job, of in zip(classes, factor, strict=True)
-    )
-
-
 # Demand of jobs over time: phases that repeat, on nodes placed at random, mixed and noisy.
 #
 # Source of the shapes: Addanki, thesis, section 8.6 (data- and hybrid-parallel training of recommendation models with
@@ -161,6 +114,12 @@ def hybrid_parallel(nodes: int, degree: int, seed: int = 1) -> tuple[Phase, ...]
     return Phase(out, 2), Phase(DemandMatrix(out.demand.T), 2), Phase(ring(nodes, degree), 2)
 
 
+_SENT_BITS = ((9_633_792, 4_816_896, 2_408_448), (1_605_664,))
+"""Bits that a job of ResNet18 and one of DenseNet121 send at each split of their tasks, all of which run apart; the
+graphs are in ``studies/foretail_studies/engines/inference_jobs.py``.
+"""
+
+
 def inference(nodes: int, degree: int, seed: int = 1) -> tuple[Phase, ...]:
     """Return six phases of two kinds of inference jobs, whose arrival rates change by up to 40 %.
 
@@ -168,12 +127,13 @@ def inference(nodes: int, degree: int, seed: int = 1) -> tuple[Phase, ...]:
     distribution with all parameters 1. The largest phase fills the uplinks.
     """
     homes = np.random.default_rng(seed).dirichlet(np.ones(nodes), 2)
-    classes = (JobClass(resnet18().contracted(), 1.0), JobClass(densenet121().contracted(), 10.0))
-    model = Model(Cluster(nodes, 1.0, 1.0), classes)
     matrices = []
     for phase in range(6):
-        now = Model(model.cluster, with_other_rates(classes, 0.4, 6 * seed + phase))
-        matrices.append(placed_demand(now, apart(model.choices), homes, 1.0))
+        rates = (1.0, 10.0) * (1 + np.random.default_rng(6 * seed + phase).uniform(-0.4, 0.4, 2))
+        bits = [sum(rate * size for size in sizes) for rate, sizes in zip(rates, _SENT_BITS, strict=True)]
+        demand = np.einsum("j,js,jd->sd", bits, homes, homes)
+        np.fill_diagonal(demand, 0)
+        matrices.append(DemandMatrix(demand))
     largest = max(matrix.largest_sum for matrix in matrices)
     return tuple(Phase(matrix.scaled_to(degree * matrix.largest_sum / largest)) for matrix in matrices)
 

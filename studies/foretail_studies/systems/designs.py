@@ -37,31 +37,31 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.circuits.demand import all_to_all, permutation, placed_demand, with_other_rates
+from foretail.sim_bridge.circuits.demand import all_to_all, permutation
 from foretail.sim_bridge.circuits.schedules import mars, round_robin, vermilion
 from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop, valiant
-from foretail.sim_bridge.inference_jobs import (
-    ARCHITECTURES,
-    Cluster,
-    FloatArray,
-    JobClass,
-    JobGraph,
-    Model,
-    apart,
-    together,
-)
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
 from foretail_studies.circuits.schedules import CellDesign, fabric_of, scheduled
 from foretail_studies.engines.cells import CellTrial, CountedSlots, SlotTime, cell_trial, poisson_flows
 from foretail_studies.engines.circuits import PeriodicNetwork, evaluation_matrix
 from foretail_studies.engines.erasure_codes import CodedLink, LossyPath, best_code, run_path
-from foretail_studies.engines.job_scheduling import (
+from foretail_studies.engines.inference_jobs import (
+    ARCHITECTURES,
+    Cluster,
     DrawnPlacements,
     FairShare,
+    FloatArray,
+    JobClass,
+    JobGraph,
     JobTimes,
+    Model,
     RandomServers,
     Scheduler,
+    apart,
+    placed_demand,
     run_jobs,
+    together,
+    with_other_rates,
 )
 from foretail_studies.systems.comparisons import ONCE, Published, System, change_percent, published
 

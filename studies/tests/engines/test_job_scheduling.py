@@ -5,10 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretail.sim_bridge.inference_jobs import Cluster, JobClass, JobGraph, apart, pollaczek_khinchine, together
-from foretail_studies.engines.job_scheduling import DrawnPlacements, FairShare, RandomServers, run_jobs
+from foretail_studies.engines.inference_jobs import (
+    Cluster,
+    DrawnPlacements,
+    FairShare,
+    JobClass,
+    JobGraph,
+    RandomServers,
+    apart,
+    pollaczek_khinchine,
+    run_jobs,
+    together,
+)
+from studies.tests.engines.test_inference_jobs import DIAMOND, model_of
 from tests.refusals import refusing
-from tests.sim_bridge.test_inference_jobs import DIAMOND, model_of
 
 
 def test_a_link_waits_as_in_the_formula() -> None:

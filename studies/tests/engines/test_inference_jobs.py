@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.sim_bridge.circuits.demand import placed_demand, with_other_rates
-from foretail.sim_bridge.inference_jobs import (
+from foretail.sim_bridge.circuits.demand import _SENT_BITS
+from foretail_studies.engines.inference_jobs import (
     ARCHITECTURES,
     Cluster,
     Groups,
@@ -20,7 +20,9 @@ from foretail.sim_bridge.inference_jobs import (
     JobGraph,
     Model,
     apart,
+    placed_demand,
     together,
+    with_other_rates,
 )
 from tests.examples import draws
 from tests.refusals import refusing
@@ -179,6 +181,17 @@ def test_the_optimum_beats_a_grid(rate: float) -> None:
     drawn = [chances for chances in best if (chances > 1e-6).sum() > 1]
     assert len(drawn) <= 1, "one condition ties the choices together"
     assert (rate >= 3.0) <= (found > float(model_of((both, 0.01)).completion_s(best)[0]))
+
+
+def test_the_product_knows_what_the_jobs_of_two_networks_send() -> None:
+    for name, sent in zip(("ResNet18", "DenseNet121"), _SENT_BITS, strict=True):
+        model = model_of((ARCHITECTURES[name]().contracted(), 1.0))
+        (graph,) = (job.graph for job in model.classes)
+        crossing = [
+            choice.crossing(graph, choice.placements[int(chances.argmax())])
+            for choice, chances in zip(model.choices, apart(model.choices), strict=True)
+        ]
+        assert tuple(8 * sum(graph.transfers[edge] for edge in edges) for edges in crossing) == sent
 
 
 def test_demand_between_racks_follows_from_rates_and_placements() -> None:
