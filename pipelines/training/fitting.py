@@ -365,11 +365,6 @@ class Fitted(NamedTuple):
 def train_model(config: TrainConfig) -> TrainResult:
     """The model of `config`, from the store or trained now; missing datasets of the scenario are simulated first."""
     collected, split = find_split(config)
-    return train_on(config, split, collected)
-
-
-def train_on(config: TrainConfig, split: splits.Split, collected: tuple[CollectedRun, ...] = ()) -> TrainResult:
-    """The model of `config` on a split, whatever `config` says of runs; from the store or trained now."""
     store = Store(config.store_dir)
     use_lineage(lineage_of(split))
     entry = tracked_entry(store, _key(config, split, store), lambda folder: _train_into(folder, config, split, store))

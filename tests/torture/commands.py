@@ -19,7 +19,6 @@ from tests.traces import write_bursts, write_slots
 SEEDS = (1, 2, 3, 5, 6, 7)
 GIVEN = ("datasets=[run-1,run-2,run-3]", "split.train=[1]", "split.validation=[2]", "split.test=[3]")
 MODEL = "foretail-drop"
-CANDIDATE = [GIVEN[0], *GIVEN[1:], "features.names=[threshold,thresholds_sum]"]
 
 
 @dataclass(frozen=True)
@@ -86,14 +85,7 @@ COMMANDS = {
             *("budget.register_bits=0", "margin=0", "sampling.others=1"),
         )
     ),
-    "search": Command(
-        (
-            *("run", "predictor_search", "size=small", "trials=3"),
-            f"candidate=[{','.join(repr(word) for word in CANDIDATE)}]",
-            "~space.features",
-        ),
-        weight=5,
-    ),
+    "search": Command(("run", "sharing_rule", "size=small", "trials=3"), weight=5),
     "report": Command(("report", "run=outputs/strong")),
     "sweep": Command(
         ("train", "--multirun", *GIVEN, "features=paper", "predictor.trees=1", "predictor.depth=2,3"), sweep=True
@@ -103,15 +95,6 @@ COMMANDS = {
             *("run", "vermilion_fig9_5", "size=small", "k=4", "samples=2"),
             *("matrices=[ring]", "deviations=[0,1,2,3]"),
         )
-    ),
-    "study": Command(
-        (
-            *("run", "predictor_study", "size=small", "budget=[forest,boosted]"),
-            *("forest_sizes=[1]", "labels=[]"),
-            *(f"~candidates.{name}" for name in ("unbounded", "future_16_after", "teacher")),
-            "~candidates.boosted_for_loss",
-        ),
-        weight=1,
     ),
     "demo": Command(("demo", "size=small"), weight=1),
 }
