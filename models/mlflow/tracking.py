@@ -204,8 +204,8 @@ def _figure(title: str) -> Figure:
     return figure
 
 
-ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG = "ensemble_sha256", "network_sha256", "teacher_sha256"
-"""Tags of a run: the model that it trained, and the network that this model imitates."""
+ENSEMBLE_TAG, NETWORK_TAG = "ensemble_sha256", "network_sha256"
+"""Tags of a run: the model that it trained."""
 
 _PARAMS_PER_BATCH = 100
 _PARAM_LENGTH = 6000

@@ -158,9 +158,7 @@ def train_for_sending(
                 "features.names"
             )
     if not isinstance(untrained(), TreePredictor):
-        raise ForetailError(
-            f"{SENT} lets trees decide in a running switch: choose a predictor of trees, or distill a network"
-        )
+        raise ForetailError(f"{SENT} lets trees decide in a running switch: choose a predictor of trees")
     runs, judges = ([KnownRun.of(selection.dataset) for selection in side] for side in (train, validation))
     rows = tuple(selection.dataset.manifest.content_sha256 for selection in train)
     return train_on_runs(objective, untrained, runs, judges, inputs, rows=rows, seed=seed, jobs=jobs, report=report)

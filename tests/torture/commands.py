@@ -46,7 +46,6 @@ COMMANDS = {
     "collect, slots": Command(("collect", "source=slotted", "slotted.slots=1500", "slotted.buffer_per_port=10")),
     "collect, ns-3": Command(("collect", "scenario=tiny", "seeds=[1,2]", "jobs=2")),
     "train": Command(("train", *GIVEN, "features=virtual", "predictor.trees=2", "predictor.depth=2"), weight=20),
-    "distill": Command(("distill", *GIVEN, "model=outputs/teacher", "student.trees=2", "student.depth=3")),
     "replay, datasets": Command(("replay", "datasets=[run-3,run-5]", "model=outputs/weak")),
     "replay, arrivals": Command(("replay", "arrivals=arrivals.csv", "ports=8", "buffer=40", "optimum=true")),
     "evaluate, slots": Command(
@@ -79,12 +78,6 @@ COMMANDS = {
             *("warm_up=4", "trusts=[2,3]", "nodes=4"),
         )
     ),
-    "select": Command(
-        (
-            *("select", *GIVEN, "features.names=[threshold,thresholds_sum]"),
-            *("budget.register_bits=0", "margin=0", "sampling.others=1"),
-        )
-    ),
     "search": Command(("run", "sharing_rule", "size=small", "trials=3"), weight=5),
     "report": Command(("report", "run=outputs/strong")),
     "sweep": Command(
@@ -101,7 +94,7 @@ COMMANDS = {
 
 
 def make_template(folder: Path) -> None:
-    """Make the folder in which every command starts: runs, two models, a network, and a champion in the registry."""
+    """Make the folder in which every command starts: runs, two models, and a champion in the registry."""
     shutil.rmtree(folder, ignore_errors=True)
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -117,7 +110,6 @@ def make_template(folder: Path) -> None:
     for name, own in {
         "weak": ("features=paper", "predictor.trees=1", "predictor.depth=1", "tracking.alias=weak"),
         "strong": ("features=virtual", "predictor.trees=2", "predictor.depth=3"),
-        "teacher": ("predictor=mlp", "predictor.width=16", "predictor.steps=300", "tracking.alias=teacher"),
     }.items():
         command = ["-m", "foretail.pipelines.cli", "train", *GIVEN, *own, f"hydra.run.dir=outputs/{name}"]
         done = subprocess.run([sys.executable, *command], cwd=partial, env=clean(), capture_output=True, text=True)

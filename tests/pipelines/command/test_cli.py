@@ -45,7 +45,7 @@ def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complai
 
 
 REFUSED = [
-    (["evaporate"], "unknown command evaporate: choose from collect, train, distill, evaluate, replay, choose, export"),
+    (["evaporate"], "unknown command evaporate: choose from collect, train, evaluate, replay, choose, export"),
     (["collect", "scenario.background.load=-1"], "scenario.background.load = -1.0 is out of range"),
     (["collect", "scenario.background.lod=1"], "did you mean scenario.background.load?"),
     (["collect", "lod=1"], "unknown setting lod"),
