@@ -430,7 +430,7 @@ def _at_operating_point(
         if settings.maximise == "recovered_loss":
             from foretail.pipelines.training.sending import sent_with
 
-            return sent_with(model, labelled.split.validation, store, "operating_point.maximise=recovered_loss")
+            return sent_with(model, labelled.split.validation, store)
         return THRESHOLD_RULE_KINDS.make(settings.maximise, settings.settings)
 
     if isinstance(predictor, TreePredictor):
