@@ -38,7 +38,6 @@ MANDATORY = {
     "evaluate": ["model=x"],
     "replay": ["arrivals=x", "ports=1", "buffer=1"],
     "choose": ["arrivals=x", "ports=1", "buffer=1"],
-    "distill": ["model=x"],
     "schedule": ["demand=x", "degree=1", "k=1"],
     "report": ["run=x"],
 }

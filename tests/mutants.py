@@ -35,7 +35,7 @@ MODULES = (
 # Tests that notice changes of a module, besides those of its name.
 ALSO = {
     "boxes": "ensemble",
-    "catalog": "dataset feature_selection",
+    "catalog": "dataset",
     "cells": "votes",
     "effort": "ensemble",
     "ensemble": "votes",

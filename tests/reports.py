@@ -104,7 +104,7 @@ def document(**changes: Any) -> dict[str, Any]:
     """A result as ``stage.run`` writes it."""
     return {
         "stage": "run",
-        "command": "foretail run predictor_study size=small",
+        "command": "foretail run promise size=small",
         "finished": "2026-01-02T03:04:05+00:00",
         "config": {
             "size": "small",

@@ -25,7 +25,6 @@ DATA = frozenset(
         "pipelines/training/scores.py",
         *(f"sim_bridge/native/{name}.py" for name in ("driver", "network")),
         *(f"sim_bridge/open_loop/{name}.py" for name in ("live", "scores", "slotted")),
-        *(f"studies/foretail_studies/predictors/{name}.py" for name in ("held_out", "relabelling")),
     )
 )
 

@@ -1,4 +1,4 @@
-"""Stages on drop predictors: train, select, distill, export and promote."""
+"""Stages on drop predictors: train, export, deploy and promote."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.policies import Policy, require_known, require_one_policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stage import LearningStage, SimulatingStage, Stage
-from foretail.configs.schema.switch_config import SwitchConfig
+from foretail.configs.schema.stage import SimulatingStage, Stage
+from foretail.configs.schema.switch_config import OF_CONFIG, SwitchConfig
 from foretail.configs.schema.targets import (
     EXPORT_TARGETS,
     CTarget,
@@ -25,30 +25,38 @@ from foretail.configs.schema.targets import (
 )
 from foretail.configs.schema.tracking import GATED_ALIASES, Tracking
 from foretail.configs.schema.training import (
-    FeatureBudget,
     FeatureSelection,
     Objective,
     OperatingPoint,
     Sampling,
-    Student,
+    Split,
     Trainer,
-    Window,
 )
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import TARGET_GROUP, offered
-from foretail.core.settings import part, require_seeds, seed_setting, setting, share_setting
-from foretail.features.catalog import selection_cost, training_columns
+from foretail.core.settings import part, require_seeds, seed_setting, setting
+from foretail.features.catalog import training_columns
 
 
 @dataclass
-class TrainConfig(SwitchConfig, LearningStage):
+class TrainConfig(SwitchConfig, SimulatingStage):
     """``foretail train``: fit a predictor, choose its operating point, score it, track it."""
 
+    scenario: Scenario = part(Scenario, "Scenario whose seeds the split names.")
+    policy: dict[str, Policy] = setting(MISSING, "Policy of the training runs; exactly one.")
+    datasets: list[str] = setting(
+        [],
+        "Datasets, or runs or sweeps of foretail collect; an empty list means the scenario's runs, "
+        "simulated when missing.",
+    )
+    split: Split = part(Split, "Training, validation and test rows.")
+    jobs: int = setting(
+        1, "Number of simulations at the same time, for datasets that are not in the store.", at_least=1, at_most=1024
+    )
     features: FeatureSelection = part(FeatureSelection, "Inputs of the predictor.")
     predictor: dict[str, Any] = setting(MISSING, "Predictor to train; its class documents and checks its settings.")
     drop_weight: Any = setting(1.0, "Weight of a drop in training: a number, balanced, or cost, which is N - 1.")
     trainer: Trainer = part(Trainer, "Device and threads of the training.")
-    window: Window = part(Window, "Other arrivals that the predictor sees.")
     allow_constant_features: bool = setting(False, "Train although a feature never changes in the training rows.")
     sampling: Sampling = part(Sampling, "Sampling of the training rows.")
     objective: Objective = part(Objective, "Objective of the training.")
@@ -56,57 +64,23 @@ class TrainConfig(SwitchConfig, LearningStage):
     tracking: Tracking = part(Tracking, "Tracking in MLflow.")
 
     def check(self, where: str) -> None:
-        """Raise ForetailError on features that are unknown."""
+        """Raise ForetailError unless one policy moves the packets, in a network that simulates the scenario.
+
+        Also on features that are unknown.
+        """
         self.require_config()
         super().check(where)
+        require_one_policy("policy", self.policy)
+        if not self.datasets:
+            require_known("policy", self.policy, self.scenario)
+            self.network.require_runs(self.scenario, self.policy)
+            self.network.require_prefix(self.ns3_prefix)
         training_columns(self.features.names, self.features.own_queues)
 
-
-@dataclass
-class SelectConfig(LearningStage):
-    """``foretail select``: what each feature is worth, and the best ones that a switch can afford."""
-
-    features: FeatureSelection = part(FeatureSelection, "Features that are candidates.")
-    predictor: dict[str, Any] = setting(MISSING, "Predictor to train on every selection that is tried.")
-    trainer: Trainer = part(Trainer, "Device and threads of the training.")
-    sampling: Sampling = part(Sampling, "Sampling of the training rows.")
-    region: str = setting(
-        "asked", "Validation rows that count: those where Credence asks, or all.", one_of=("asked", "whole")
-    )
-    budget: FeatureBudget = part(FeatureBudget, "Limits of the selection.")
-    margin: float = share_setting(0.005, "Average precision that a feature must add.")
-    repeats: int = setting(
-        5, "Number of shuffles of every feature that measure its importance.", at_least=1, at_most=10_000
-    )
-    seed: int = setting(1, "Seed of the shuffles.", at_least=0, at_most=2**32 - 1)
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError on features that no switch can know."""
-        super().check(where)
-        training_columns(self.features.names, self.features.own_queues)
-        selection_cost(self.features.names, ports=1)
-
-
-@dataclass
-class DistillConfig(LearningStage):
-    """``foretail distill``: turn a trained network into trees for a switch, and tell what that costs."""
-
-    model: str = setting(MISSING, "Teacher: the folder of a train run with model.onnx, or that file.")
-    student: Student = part(Student, "Trees of the student.")
-    own_queues: bool = setting(
-        False, "Show the features of LQD's own queues, as the paper did, instead of those of a shadow Credence."
-    )
-    operating_point: OperatingPoint = part(OperatingPoint, "Rows on which the student must decide as the teacher does.")
-    tracking: Tracking = part(Tracking, "Tracking in MLflow.")
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError when the threshold is to go by anything but the teacher's decisions."""
-        super().check(where)
-        if self.operating_point.maximise == "recovered_loss":
-            raise ForetailError(
-                "operating_point.maximise=recovered_loss means nothing to distill, whose student imitates decisions: "
-                "leave it out"
-            )
+    def unused(self) -> Mapping[str, str]:
+        """Settings that given datasets make meaningless."""
+        of_runs = ("scenario", "policy", "network", "ns3_prefix", *OF_CONFIG)
+        return dict.fromkeys(of_runs, "datasets=[...]") if self.datasets else {}
 
 
 @dataclass
@@ -223,7 +197,7 @@ class PromoteConfig(SimulatingStage):
 
     model: str | None = setting(
         None,
-        "Model, as in export: trees that a tracked run trained or distilled, or with trained_on any others. null shows "
+        "Model, as in export: trees that a tracked run trained, or with trained_on any others. null shows "
         "who holds the aliases.",
     )
     trained_on: list[str] = setting(

@@ -1,17 +1,11 @@
-"""Settings that every stage has, and those of every stage that learns from labelled runs."""
+"""Settings that every stage has, and those of every stage that simulates flows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omegaconf import MISSING
-
 from foretail.configs.schema.networks import Network
-from foretail.configs.schema.policies import Policy, require_known, require_one_policy
-from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.switch_config import OF_CONFIG
-from foretail.configs.schema.training import Split
 from foretail.core.settings import part, setting
 
 SIZES = ("small", "medium", "full")
@@ -62,34 +56,3 @@ class SimulatingStage(Stage):
     def check(self, where: str) -> None:
         """Raise ForetailError unless hosts are simulated."""
         self.network.require_simulator()
-
-
-@dataclass
-class LearningStage(SimulatingStage):
-    """A stage that learns from labelled runs: datasets that are given, or those of a scenario."""
-
-    scenario: Scenario = part(Scenario, "Scenario whose seeds the split names.")
-    policy: dict[str, Policy] = setting(MISSING, "Policy of the training runs; exactly one.")
-    datasets: list[str] = setting(
-        [],
-        "Datasets, or runs or sweeps of foretail collect; an empty list means the scenario's runs, "
-        "simulated when missing.",
-    )
-    split: Split = part(Split, "Training, validation and test rows.")
-    jobs: int = setting(
-        1, "Number of simulations at the same time, for datasets that are not in the store.", at_least=1, at_most=1024
-    )
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError unless one policy moves the packets, in a network that simulates the scenario."""
-        super().check(where)
-        require_one_policy("policy", self.policy)
-        if not self.datasets:
-            require_known("policy", self.policy, self.scenario)
-            self.network.require_runs(self.scenario, self.policy)
-            self.network.require_prefix(self.ns3_prefix)
-
-    def unused(self) -> Mapping[str, str]:
-        """Settings that given datasets make meaningless."""
-        of_runs = ("scenario", "policy", "network", "ns3_prefix", *OF_CONFIG)
-        return dict.fromkeys(of_runs, "datasets=[...]") if self.datasets else {}

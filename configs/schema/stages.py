@@ -18,10 +18,8 @@ from omegaconf import MISSING, OmegaConf
 from foretail.configs.plugins import register_plugins
 from foretail.configs.schema.model_stages import (
     DeployConfig,
-    DistillConfig,
     ExportConfig,
     PromoteConfig,
-    SelectConfig,
     TrainConfig,
 )
 from foretail.configs.schema.network.circuits import DemandConfig, ScheduleConfig
@@ -67,7 +65,6 @@ class ReportConfig(Stage):
 STAGES: dict[str, type[Stage]] = {
     "collect": CollectConfig,
     "train": TrainConfig,
-    "distill": DistillConfig,
     "evaluate": EvaluateConfig,
     "replay": ReplayConfig,
     "choose": ChooseConfig,
@@ -78,7 +75,6 @@ STAGES: dict[str, type[Stage]] = {
     "schedule": ScheduleConfig,
     "demand": DemandConfig,
     "report": ReportConfig,
-    "select": SelectConfig,
 }
 
 

@@ -46,18 +46,6 @@ class Trainer:
 
 
 @dataclass
-class Window:
-    """Arrivals of the same switch that a predictor sees beside this one: a study of ceilings, nothing to export."""
-
-    behind: int | None = setting(
-        None, "Number of arrivals before the packet; null means 15 for sequence, else none.", at_least=0, at_most=4095
-    )
-    ahead: int = setting(
-        0, "Number of arrivals after the packet, which no switch can know: an upper bound.", at_least=0, at_most=4095
-    )
-
-
-@dataclass
 class Split:
     """Which rows train, validate and test: whole runs, or stretches of time with a gap. Never random rows."""
 
@@ -174,29 +162,3 @@ class Objective:
     trials: int = setting(
         600, "With sent, number of rules that the search tries for each workload, about.", at_least=1, at_most=10**7
     )
-
-
-@dataclass
-class FeatureBudget:
-    """Most that the selected features may take beyond Credence on one switch; null sets no limit."""
-
-    features: int | None = setting(None, "Largest number of features.", at_least=1)
-    register_bits: int | None = setting(None, "Most bits of state.", at_least=0)
-    operations: int | None = setting(None, "Most operations per packet.", at_least=0)
-
-
-@dataclass
-class Student:
-    """A random forest that imitates a network: its size is the budget."""
-
-    trees: int = setting(4, "Number of trees.", at_least=1, at_most=4096)
-    depth: int = setting(
-        4,
-        "Largest depth of a tree, which is the number of comparisons that a packet costs per tree.",
-        at_least=1,
-        at_most=32,
-    )
-    leaves: int | None = setting(
-        None, "Most leaves of all trees together; null means as many as depth allows.", at_least=2
-    )
-    seed: int = setting(1, "Seed; the same seed, teacher and rows give the same trees.", at_least=0, at_most=2**32 - 1)

@@ -279,7 +279,7 @@ def _rectifiers(dense: DenseLayers) -> list[tuple[list[Row], Row]]:
         else:
             raise ForetailError(
                 f"layer {number + 1} of the network has the activation {layer.activation}: C takes {', '.join(IN_C)}; "
-                f"train with one of them, or run foretail distill"
+                f"train with one of them"
             )
         made[number] = (weight + second[0], bias + second[1])
         made[number + 1] = ([row + [-factor * value for value in row] for row in following], offset)

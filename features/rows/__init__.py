@@ -1,1 +1,1 @@
-"""Labelled rows of datasets as arrays: read, split by run or time, and with their neighbours."""
+"""Labelled rows of datasets as arrays: read, and split by run or time."""

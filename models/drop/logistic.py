@@ -1,6 +1,6 @@
 """Logistic regression behind the drop predictor interface: what a single linear score can tell.
 
-It is a network of one layer, no sum of trees: it compares, and reaches a switch by distillation.
+It is a network of one layer, no sum of trees: it compares, and reaches a switch as integer C.
 """
 
 from __future__ import annotations

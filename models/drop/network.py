@@ -1,4 +1,4 @@
-"""A trained neural network as an ONNX graph: the form in which one is saved, scored and distilled.
+"""A trained neural network as an ONNX graph: the form in which one is saved, scored and exported.
 
 Input ``x``, int64[rows, features]; output ``probability``, float32[rows]. The metadata hold the features and the
 threshold. Nothing here needs the framework that trained it.
@@ -129,14 +129,12 @@ class Network(Summarised):
         """Return dense layers over standardised inputs and their logarithms.
 
         The columns of the first layer are ``(network_columns(x) - mean) / deviation``: the features in order, then
-        log(1 + x) of each in the same order. The features are those of one arrival, or of several one after the other,
-        which the first layer sees one at a time. A layer with m times the inputs that the layer before has outputs
-        joins m neighbours. Every array may be float64 too, and is rounded. ForetailError on shapes that do not fit, and
-        on an activation that is not known.
+        log(1 + x) of each in the same order. Every array may be float64 too, and is rounded. ForetailError on shapes
+        that do not fit, and on an activation that is not known.
 
         Parameters
         ----------
-        mean, deviation : float32[2 features of an arrival], of x, then of log(1 + x)
+        mean, deviation : float32[2 features], of x, then of log(1 + x)
         layers : the last has one output, the logit
 
         Examples
@@ -206,7 +204,7 @@ class Network(Summarised):
         return Network.from_bytes(bytes(model.SerializeToString(deterministic=True)))
 
     def dense_layers(self) -> DenseLayers:
-        """Return the numbers of a graph of :meth:`of_layers` over one arrival; ForetailError for any other."""
+        """Return the numbers of a graph of :meth:`of_layers`; ForetailError for any other."""
         graph = onnx.load_from_string(self.content).graph
         constants = {item.name: numpy_helper.to_array(item) for item in graph.initializer}
         names = {operator: name for name, (operator, _) in ACTIVATIONS.items()}
@@ -228,11 +226,6 @@ class Network(Summarised):
         if not same:
             raise ForetailError(
                 "the network is not made of dense layers as those of predictor=mlp: export no other to C"
-            )
-        if len(dense.mean) != 2 * len(self.features):
-            raise ForetailError(
-                "the network sees several arrivals, and a switch shows it one: train predictor=mlp or "
-                "predictor=logistic_regression without a window"
             )
         return dense
 
@@ -307,7 +300,7 @@ def _check_layers(
     deviation: npt.NDArray[np.float32],
     layers: Sequence[Layer],
 ) -> None:
-    if mean.ndim != 1 or mean.shape != deviation.shape or len(mean) % 2 or len(features) % max(len(mean) // 2, 1):
+    if mean.shape != (2 * len(features),) or mean.shape != deviation.shape or not features:
         raise ForetailError(
             f"mean and deviation have shapes {mean.shape} and {deviation.shape}: give two numbers for each of the "
             f"{len(features)} features, first those of x, then those of log(1 + x)"
@@ -319,7 +312,7 @@ def _check_layers(
                 f"layer {number} has the activation {layer.activation}: choose from {', '.join(ACTIVATIONS)}"
             )
         weight, bias = layer.weight.shape, layer.bias.shape
-        if len(weight) != 2 or not weight[1] or weight[1] % inputs or bias != weight[:1]:
+        if len(weight) != 2 or weight[1] != inputs or bias != weight[:1]:
             raise ForetailError(
                 f"layer {number} has weights of shape {weight} and biases of shape {bias}: give [outputs, {inputs}] "
                 f"and [outputs]"

@@ -1,4 +1,4 @@
-"""Neural networks of PyTorch behind the drop predictor interface: a multilayer perceptron, and one over arrivals."""
+"""Neural networks of PyTorch behind the drop predictor interface: a multilayer perceptron, and others read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from foretail.models.ensemble.ensemble import FeatureInput
 
 try:
     import torch
-    from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+    from torch.optim.lr_scheduler import LambdaLR
 except ImportError:
     raise ForetailError(f"neural predictors need the package torch: {install_command('nn')}") from None
 
@@ -30,12 +30,18 @@ IntRows = npt.NDArray[np.int32]
 
 
 @dataclass(eq=False)
-class _Dense(NetworkPredictor):
-    """Dense layers with rectifiers over the standardised features of arrivals and their logarithms.
+class MultilayerPerceptron(NetworkPredictor):
+    """Dense layers with rectifiers over the standardised features and their logarithms.
 
-    Drops are rare, so every batch holds as many drops as other rows, drawn by their weights with replacement; the odds
-    of the training rows go back into the last bias (King and Zeng, *Logistic regression in rare events data*, Political
+    Training takes as many steps whatever the rows, and the learning rate falls to 0 along a half cosine. Drops are
+    rare, so every batch holds as many drops as other rows, drawn by their weights with replacement; the odds of the
+    training rows go back into the last bias (King and Zeng, *Logistic regression in rare events data*, Political
     Analysis 9, 2001), and probabilities are those of the weighted rows.
+
+    Attributes
+    ----------
+    mean_, deviation_ : float32 [2 features], of x and of log(1 + x) on the training rows
+    module_ : from the standardised columns to the logit
     """
 
     packages = ("torch", "onnxruntime")
@@ -44,14 +50,39 @@ class _Dense(NetworkPredictor):
     seed: int = setting(1, "Same seed, rows, jobs and device, same network.", at_least=0, at_most=2**32 - 1)
     jobs: int = setting(1, "Threads that train.", at_least=1)
     device: Literal["cpu", "cuda"] = setting("cpu", "Where it trains; predictions are made on the CPU.")
+    layers: int = setting(2, "Hidden layers.", at_least=1, at_most=16)
+    width: int = setting(64, "Units of a hidden layer.", at_least=1, at_most=4096)
+    steps: int = setting(4000, "Batches to learn from.", at_least=1, at_most=10**7)
 
     @classmethod
     def device_here(cls) -> str:
         """Return ``cuda`` where PyTorch finds a GPU."""
         return "cuda" if torch.cuda.is_available() else "cpu"
 
+    def _fit(self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
+        batches = self._start(x, y, weight)
+        widths = [2 * x.shape[1], *[self.width] * self.layers, 1]
+        with _threads(self.jobs), _seed(self.seed):
+            linear = [torch.nn.Linear(before, after) for before, after in pairwise(widths)]
+            parts = [part for one in linear for part in (one, torch.nn.ReLU())]
+            module = torch.nn.Sequential(*parts[:-1]).to(self.device)
+            optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
+            cosine = LambdaLR(optimizer, lambda step: (1 + math.cos(math.pi * step / self.steps)) / 2)
+            for step in range(self.steps):
+                batch, target = next(batches)
+                optimizer.zero_grad()
+                loss = torch.nn.functional.binary_cross_entropy_with_logits(module(batch).squeeze(1), target)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                cosine.step()
+                if step % 100 == 0:
+                    self.report(step / self.steps, f"step {step} of {self.steps}")
+        with torch.no_grad():
+            linear[-1].bias.add_(self._log_odds)
+        self.module_ = module.to("cpu")
+
     def _start(
-        self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64], arrivals: int
+        self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Learn the scale of the columns, and return balanced batches without end: inputs and targets."""
         if self.device == "cuda" and not torch.cuda.is_available():
@@ -59,8 +90,7 @@ class _Dense(NetworkPredictor):
                 "trainer.device=cuda finds no GPU for PyTorch: train on a machine with one and a CUDA build of torch, "
                 "or set trainer.device=cpu"
             )
-        self._arrivals = arrivals
-        self.mean_, self.deviation_ = _scale(x, arrivals)
+        self.mean_, self.deviation_ = _scale(x)
         sides = [(rows, np.cumsum(weight[rows])) for rows in (np.flatnonzero(y), np.flatnonzero(~y))]
         self._log_odds = math.log(sides[0][1][-1] / sides[1][1][-1])
         random = np.random.default_rng(self.seed)
@@ -78,14 +108,8 @@ class _Dense(NetworkPredictor):
 
         return batches()
 
-    def _finish(self, module: torch.nn.Module) -> None:
-        with torch.no_grad():
-            list(module.parameters())[-1].add_(self._log_odds)
-        self.module_ = module.to("cpu")
-
     def _inputs(self, x: IntRows) -> torch.Tensor:
-        columns = network_columns(x.reshape(-1, x.shape[1] // self._arrivals))
-        return torch.from_numpy((columns - self.mean_) / self.deviation_)
+        return torch.from_numpy((network_columns(x) - self.mean_) / self.deviation_)
 
     def _probability(self, x: IntRows) -> npt.NDArray[np.float64]:
         batches = (x[start : start + BATCH_ROWS] for start in range(0, len(x), BATCH_ROWS))
@@ -94,112 +118,12 @@ class _Dense(NetworkPredictor):
         return torch.cat(parts).numpy().astype(np.float64)
 
     def _network(self, features: Sequence[FeatureInput]) -> Network:
-        parts: Any = self.module_.layers
-        layers = [Layer(part.weight.detach().numpy(), part.bias.detach().numpy()) for part in parts]
-        return Network.of_layers(features, self.mean_, self.deviation_, layers)
-
-
-@dataclass(eq=False)
-class MultilayerPerceptron(_Dense):
-    """A multilayer perceptron on the features of the arrival; training takes as many steps whatever the rows.
-
-    The learning rate falls to 0 along a half cosine.
-
-    Attributes
-    ----------
-    mean_, deviation_ : float32 [2 features], of x and of log(1 + x) on the training rows
-    module_ : from the standardised columns to the logit
-    """
-
-    layers: int = setting(2, "Hidden layers.", at_least=1, at_most=16)
-    width: int = setting(64, "Units of a hidden layer.", at_least=1, at_most=4096)
-    steps: int = setting(4000, "Batches to learn from.", at_least=1, at_most=10**7)
-
-    def _fit(self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
-        batches = self._start(x, y, weight, arrivals=1)
-        with _threads(self.jobs), _seed(self.seed):
-            module = _Joining([2 * x.shape[1], *[self.width] * self.layers]).to(self.device)
-            optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
-            cosine = LambdaLR(optimizer, lambda step: (1 + math.cos(math.pi * step / self.steps)) / 2)
-            for step in range(self.steps):
-                _descend(module, optimizer, *next(batches))
-                cosine.step()
-                if step % 100 == 0:
-                    self.report(step / self.steps, f"step {step} of {self.steps}")
-        self._finish(module)
-
-
-@dataclass(eq=False)
-class SequenceNetwork(_Dense):
-    """A causal convolution over the last arrivals of a switch, oldest first: what a switch with a memory could know.
-
-    Its first layer sees each arrival alone; then each layer joins two neighbours, until one is left: the dilated
-    convolutions of WaveNet (van den Oord et al., 2016) as far as the last arrival needs them.
-
-    Training stops by the mean training loss of a round of batches, never by validation: after `patience` rounds
-    without a better one the learning rate is halved, the fifth time training ends.
-
-    Attributes
-    ----------
-    mean_, deviation_ : float32 [2 features of an arrival], of x and of log(1 + x) on the training rows
-    module_ : from the standardised columns to the logit
-    losses_ : mean training loss of each round
-    """
-
-    #: in a row of x; it divides the number of columns
-    arrivals: int = setting(16, "Arrivals that are seen, a power of two.", at_least=1, at_most=4096)
-    width: int = setting(48, "Units of a layer.", at_least=1, at_most=4096)
-    rounds: int = setting(60, "Most rounds.", at_least=1, at_most=10**6)
-    round_steps: int = setting(100, "Batches of a round.", at_least=1, at_most=10**6)
-    patience: int = setting(2, "Rounds without a better loss before the learning rate is halved.", at_least=1)
-    batch_rows: int = setting(512, "Rows of a batch, half of them drops.", at_least=2, at_most=2**20)
-    learning_rate: float = setting(0.003, "Learning rate of Adam at the start.", at_least=1e-6, at_most=1)
-
-    def _fit(self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
-        if self.arrivals & (self.arrivals - 1) or x.shape[1] % self.arrivals:
-            raise ForetailError(
-                f"a row of {x.shape[1]} columns is not a window of {self.arrivals} arrivals: give window.behind and "
-                f"window.ahead with window.behind + 1 + window.ahead a power of two"
-            )
-        batches = self._start(x, y, weight, self.arrivals)
-        joins = self.arrivals.bit_length() - 1
-        losses: list[float] = []
-        with _threads(self.jobs), _seed(self.seed):
-            inputs = 2 * x.shape[1] // self.arrivals
-            module = _Joining([inputs, self.width, *[self.width] * joins], joined=joins).to(self.device)
-            optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
-            halving = ReduceLROnPlateau(optimizer, factor=0.5, patience=self.patience - 1, threshold=0, eps=0)
-            while len(losses) < self.rounds and halving.get_last_lr()[0] > self.learning_rate / 2**HALVINGS:
-                total = sum(_descend(module, optimizer, *next(batches)) for _ in range(self.round_steps))
-                losses.append(total / self.round_steps)
-                halving.step(losses[-1])
-                self.report(len(losses) / self.rounds, f"round {len(losses)}, training loss {losses[-1]:.4f}")
-        self.losses_ = tuple(losses)
-        self._finish(module)
-
-
-HALVINGS = 5
-"""The learning rate is halved so often before training ends."""
-
-
-class _Joining(torch.nn.Module):
-    """Dense layers of these widths and one for the logit; the last `joined` of the former join two neighbours."""
-
-    def __init__(self, widths: Sequence[int], joined: int = 0) -> None:
-        super().__init__()
         layers = [
-            torch.nn.Linear(before * (2 if index >= len(widths) - 1 - joined else 1), after)
-            for index, (before, after) in enumerate(pairwise(widths))
+            Layer(part.weight.detach().numpy(), part.bias.detach().numpy())
+            for part in self.module_
+            if isinstance(part, torch.nn.Linear)
         ]
-        self._inputs = [layer.in_features for layer in layers]
-        self.layers = torch.nn.ModuleList([*layers, torch.nn.Linear(widths[-1], 1)])
-
-    def forward(self, z: torch.Tensor) -> torch.Tensor:
-        *hidden, last = self.layers
-        for layer, inputs in zip(hidden, self._inputs, strict=True):
-            z = torch.relu(layer(z.reshape(-1, inputs)))
-        logit: torch.Tensor = last(z)
-        return logit
+        return Network.of_layers(features, self.mean_, self.deviation_, layers)
 
 
 def layers_of(module: torch.nn.Module) -> list[Layer]:
@@ -354,28 +278,16 @@ class _GraphReader(torch.fx.Interpreter):
         self._layers.append(Layer(weight, bias, activation, float(slope)))
 
 
-def _scale(x: IntRows, arrivals: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Mean and deviation of the columns of all arrivals, batch by batch; a constant column has deviation 1."""
-    features = x.shape[1] // arrivals
-    total, squares = np.zeros(2 * features), np.zeros(2 * features)
+def _scale(x: IntRows) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Mean and deviation of the columns, batch by batch; a constant column has deviation 1."""
+    total, squares = np.zeros(2 * x.shape[1]), np.zeros(2 * x.shape[1])
     for start in range(0, len(x), BATCH_ROWS):
-        columns = network_columns(x[start : start + BATCH_ROWS].reshape(-1, features)).astype(np.float64)
+        columns = network_columns(x[start : start + BATCH_ROWS]).astype(np.float64)
         total += columns.sum(axis=0)
         squares += (columns**2).sum(axis=0)
-    mean = total / (len(x) * arrivals)
-    deviation = np.sqrt(np.maximum(squares / (len(x) * arrivals) - mean**2, 0)).astype(np.float32)
+    mean = total / len(x)
+    deviation = np.sqrt(np.maximum(squares / len(x) - mean**2, 0)).astype(np.float32)
     return mean.astype(np.float32), np.where(deviation > 0, deviation, np.float32(1))
-
-
-def _descend(
-    module: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor, target: torch.Tensor
-) -> float:
-    """Take one step and return the loss before it."""
-    optimizer.zero_grad()
-    loss = torch.nn.functional.binary_cross_entropy_with_logits(module(batch).squeeze(1), target)
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return loss.item()
 
 
 @contextmanager

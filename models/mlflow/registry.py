@@ -40,7 +40,6 @@ from foretail.models.mlflow.tracking import (
     MODEL_NAME,
     NETWORK_FILE,
     NETWORK_TAG,
-    TEACHER_TAG,
     RegisteredModel,
     create_version,
     point_alias,
@@ -102,8 +101,8 @@ def load_ensemble(address: str, uri: str, **reading: Any) -> Ensemble:
 def not_trees(model: str) -> ForetailError:
     """Return the refusal of a network where only trees will do."""
     return ForetailError(
-        f"{model} holds a neural network, not trees: run foretail distill model={model} on the datasets that "
-        f"trained it first, which moves tracking.alias to the trees"
+        f"{model} holds a neural network, not trees: train predictor=boosted_trees on the same datasets, or fit a "
+        "forest to its decisions (docs/guide/export.md)"
     )
 
 
@@ -261,16 +260,7 @@ def lineage(sha256: str, uri: str, tag: str = ENSEMBLE_TAG) -> Lineage:
             f"no run in {uri} made the {tag.removesuffix('_sha256')} {sha256[:12]}, so that nobody knows what it was "
             f"trained on: train it with tracking, and give the model as the run wrote it"
         )
-    makers = list(runs)
-    for teacher in sorted({run.teacher for run in runs if run.teacher}):
-        taught = _makers(uri, NETWORK_TAG, teacher)
-        if not taught:
-            raise NoLineage(
-                f"no run in {uri} made the network {teacher[:12]} that the ensemble imitates, so that nobody knows "
-                f"what it was trained on: train the network with tracking"
-            )
-        makers += taught
-    datasets = [dataset for run in makers for dataset in _used(run)]
+    datasets = [dataset for run in runs for dataset in _used(run)]
     return Lineage(tuple(run.run_id for run in runs), tuple(dict.fromkeys(datasets)))
 
 
@@ -305,13 +295,11 @@ class _Maker:
     """A run that made a model."""
 
     run_id: str
-    teacher: str | None  #: hash of the network that the model imitates
     datasets: Sequence[tuple[str, ...]]  #: name, context and source in JSON of each that it was given
 
 
 _RUNS_WITH_TAG = """
-    SELECT run_uuid, teacher.value FROM tags JOIN runs USING (run_uuid) JOIN experiments USING (experiment_id)
-    LEFT JOIN (SELECT run_uuid, value FROM tags WHERE key = ?) AS teacher USING (run_uuid)
+    SELECT run_uuid FROM tags JOIN runs USING (run_uuid) JOIN experiments USING (experiment_id)
     WHERE key = ? AND tags.value = ? AND runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
     ORDER BY start_time DESC
 """
@@ -325,12 +313,12 @@ _DATASETS_OF_RUN = """
 
 def _makers(uri: str, tag: str, value: str) -> list[_Maker]:
     """Return the runs of all experiments with a tag, the newest first."""
-    if (runs := answered(uri, _RUNS_WITH_TAG, TEACHER_TAG, tag, value)) is not None:
-        datasets = [answered(uri, _DATASETS_OF_RUN, run) for run, _ in runs]
+    if (runs := answered(uri, _RUNS_WITH_TAG, tag, value)) is not None:
+        datasets = [answered(uri, _DATASETS_OF_RUN, run) for (run,) in runs]
         if None not in datasets:
             return [
-                _Maker(run, teacher, [(name, context, source) for name, context, source in given or ()])
-                for (run, teacher), given in zip(runs, datasets, strict=True)
+                _Maker(run, [(name, context, source) for name, context, source in given or ()])
+                for (run,), given in zip(runs, datasets, strict=True)
             ]
     with mlflow_at(uri) as mlflow:
         tracked = mlflow.search_runs(
@@ -342,7 +330,6 @@ def _makers(uri: str, tag: str, value: str) -> list[_Maker]:
     return [
         _Maker(
             run.info.run_id,
-            run.data.tags.get(TEACHER_TAG),
             [
                 (
                     item.dataset.name,

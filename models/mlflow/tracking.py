@@ -204,8 +204,8 @@ def _figure(title: str) -> Figure:
     return figure
 
 
-ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG = "ensemble_sha256", "network_sha256", "teacher_sha256"
-"""Tags of a run: the model that it trained, and the network that this model imitates."""
+ENSEMBLE_TAG, NETWORK_TAG = "ensemble_sha256", "network_sha256"
+"""Tags of a run: the model that it trained."""
 
 _PARAMS_PER_BATCH = 100
 _PARAM_LENGTH = 6000
@@ -294,9 +294,8 @@ class TrackedRun:
         params: Mapping[str, Any],
         metrics: Mapping[str, float],
         tags: Mapping[str, str] | None = None,
-        failed: bool = False,
-    ) -> TrackedRun:
-        """Log a finished run inside this one, such as a point of a sweep, and return it.
+    ) -> None:
+        """Log a finished run inside this one, such as a point of a sweep.
 
         Parameters
         ----------
@@ -304,31 +303,10 @@ class TrackedRun:
         params : its parameters, JSON values
         metrics : its results, finite
         tags : its tags
-        failed : its status is FAILED, not FINISHED
         """
         client = imported().MlflowClient(self.uri)
         run_id = _create_inside(client, self.experiment_id, self.run_id, name, tags or {}, metrics, _flat(params))
-        client.set_terminated(run_id, "FAILED" if failed else "FINISHED")
-        return TrackedRun(run_id, self.experiment_id, self.uri)
-
-    def inside(self, tag: str) -> frozenset[str]:
-        """Return the values of a tag of the runs inside this one; those that were never finished are deleted."""
-        from mlflow.entities import RunStatus
-        from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
-
-        client = imported().MlflowClient(self.uri)
-        values, page = set(), None
-        while page != "":
-            runs = client.search_runs(
-                [self.experiment_id], f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{self.run_id}'", page_token=page
-            )
-            for run in runs:
-                if tag in run.data.tags and run.info.status == RunStatus.to_string(RunStatus.RUNNING):
-                    client.delete_run(run.info.run_id)
-                elif tag in run.data.tags:
-                    values.add(run.data.tags[tag])
-            page = runs.token or ""
-        return frozenset(values)
+        client.set_terminated(run_id)
 
     def log_figures(
         self, split: str, region: str, lqd_drop: npt.ArrayLike, predicted_drop: npt.ArrayLike, score: npt.ArrayLike
@@ -378,7 +356,6 @@ def track(
     run_name: str | None = None,
     tags: Mapping[str, str] | None = None,
     parent_run_id: str | None = None,
-    run_id: str | None = None,
 ) -> Iterator[TrackedRun]:
     """Open a run, log the resolved config, and close it: FINISHED, FAILED on an exception, KILLED on Ctrl-C.
 
@@ -394,7 +371,6 @@ def track(
     run_name : MLflow invents one without it
     tags : tags of the run, such as ``sweep_id``
     parent_run_id : the run inside which this one is shown; in the same store, whatever its experiment
-    run_id : a run to go on with, whose params stay as they are
     """
     create_store(uri)
     with connected(uri) as mlflow:
@@ -403,7 +379,6 @@ def track(
             if parent_run_id is not None:
                 _require_run(mlflow.MlflowClient(uri), parent_run_id, uri)
             run = mlflow.start_run(
-                run_id=run_id,
                 experiment_id=experiment_id,
                 run_name=None if run_name is None else without_passwords(run_name),
                 nested=parent_run_id is not None,
@@ -414,7 +389,7 @@ def track(
         try:
             mlflow.log_text(without_passwords(json.dumps(config, indent=2)), "config.json")
             shown = config if params is None else params
-            texts = [(name[:250], text[:_PARAM_LENGTH]) for name, text in _flat({} if run_id else shown)]
+            texts = [(name[:250], text[:_PARAM_LENGTH]) for name, text in _flat(shown)]
             for start in range(0, len(texts), _PARAMS_PER_BATCH):
                 mlflow.log_params(dict(texts[start : start + _PARAMS_PER_BATCH]))
             tracked = TrackedRun(run.info.run_id, experiment_id, uri)

@@ -44,8 +44,6 @@ USED = {
     "collect": "scenario seeds source policy jobs log slotted.workload slotted.settings slotted.slots store_dir",
     "train": "predictor features datasets scenario split drop_weight operating_point.maximise tracking.alias jobs "
     "store_dir",
-    "distill": "model student.trees student.depth datasets scenario split operating_point.maximise tracking.alias jobs "
-    "store_dir",
     "evaluate": "scenario policy seeds model network baselines jobs size tracking.enabled store_dir",
     "replay": "arrivals datasets ports buffer policies model predictions flip_probability optimum jobs",
     "choose": "arrivals datasets ports buffer windows sample_packets rules search trials jobs",
@@ -55,7 +53,6 @@ USED = {
     "demo": "size referee slotted scenario seeds policy sent labels jobs tracking.enabled store_dir",
     "schedule": "demand degree k l scheduler scheduler_settings scale multi_hop prediction outputs",
     "demand": "demand_predictor collectives nodes datasets logs steps trusts degree noise split",
-    "select": "features predictor budget.register_bits budget.operations datasets scenario split margin repeats jobs",
     "report": "run out store_dir",
 }
 """The settings of every stage that are used most, which its help explains: their names, between spaces."""

@@ -14,13 +14,12 @@ from foretail.features.catalog import REAL_FEATURES, SHADOW_PREFIX
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import MANIFEST_NAME
 from foretail.features.rows import splits
-from foretail.features.rows.labelled_rows import PLACE_INPUTS, ArrivalWindow, name_in_window
 from foretail.models.ensemble.ensemble import ColumnInput, FeatureInput
 from foretail.models.ensemble.model_files import NamedColumns
 from foretail.pipelines.runs.result import RESULT_FILE
 
 if TYPE_CHECKING:
-    from foretail.configs.schema.model_stages import DistillConfig, PromoteConfig, SelectConfig, TrainConfig
+    from foretail.configs.schema.model_stages import PromoteConfig, TrainConfig
     from foretail.pipelines.data.collecting import CollectedRun
 
 
@@ -31,7 +30,7 @@ def open_datasets(paths: Sequence[str]) -> list[Dataset]:
 
 
 def given_runs(
-    config: TrainConfig | SelectConfig | DistillConfig | PromoteConfig, seeds: Sequence[int]
+    config: TrainConfig | PromoteConfig, seeds: Sequence[int]
 ) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
     """The datasets that settings name, else those of their scenario for `seeds`, and what was collected for these."""
     if config.datasets:
@@ -115,38 +114,6 @@ def dataset_columns(dataset: Dataset) -> NamedColumns:
     names = [definition.name for definition in dataset.manifest.features]
     shadow = [SHADOW_PREFIX + name for name in names if name in REAL_FEATURES and dataset.is_trace]
     return NamedColumns(column_inputs([*names, *shadow], [dataset]))
-
-
-def in_window(inputs: Sequence[FeatureInput], window: ArrivalWindow) -> tuple[FeatureInput, ...]:
-    """The inputs of a model that sees these of every arrival of a window, and how the arrivals lie to each other."""
-    if window.arrivals == 1:
-        return tuple(inputs)
-    each = (*inputs, *(FeatureInput(name, "", bits) for name, bits in PLACE_INPUTS))
-    return tuple(
-        FeatureInput(
-            name_in_window(item.name, offset), ",".join(filter(None, [item.params, f"{ARRIVAL}{offset}"])), item.bits
-        )
-        for offset in window.offsets
-        for item in each
-    )
-
-
-def refuse_window(inputs: Sequence[FeatureInput], model: str) -> None:
-    """Raise ForetailError when a model sees other arrivals, which no switch and no simulator shows it."""
-    if sees_window(inputs):
-        raise ForetailError(
-            f"{model} sees a window of arrivals, a study of ceilings that nothing else computes: train with "
-            "window.behind=0 window.ahead=0"
-        )
-
-
-def sees_window(inputs: Sequence[FeatureInput]) -> bool:
-    """Return whether a model sees other arrivals beside the one that it judges."""
-    return any(ARRIVAL in item.params for item in inputs)
-
-
-ARRIVAL = "arrival="
-"""In the parameters of an input of a window, before the place of its arrival."""
 
 
 def split_datasets(config: SplitConfig, datasets: Sequence[Dataset]) -> splits.Split:

@@ -250,12 +250,12 @@ def run_experiment(experiment: Experiment[Settings], settings: Settings, run_dir
     """Find, write and track; what the store has is not measured again."""
     store, tracking = Store(settings.store_dir), settings.tracking
     run: AbstractContextManager[TrackedRun | None] = nullcontext()
-    if tracking.enabled and not experiment.tracks_itself:
+    if tracking.enabled:
         run = tracked(tracking, store, dataclasses.asdict(settings), f"{settings.experiment} {settings.size}")
     with run as logged:
         shown = experiment.find(settings, Run(run_dir, store, logged))
         files = _written(settings, shown, run_dir)
-        where = shown.tracked if logged is None else address(logged)
+        where = None if logged is None else address(logged)
         registered = None if logged is None else _logged(logged, settings, shown.learned, files)
         result = ExperimentResult(settings, shown, run_dir, files, where, registered)
         if logged is not None:

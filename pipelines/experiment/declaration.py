@@ -181,7 +181,6 @@ class Shown(Summarised):
     verdict: Sequence[str] = ()  #: what the experiment comes to, in two sentences
     details: Mapping[str, Any] = field(default_factory=dict)  #: more of ``result.json``
     learned: Learned | None = None
-    tracked: Mapping[str, str] | None = None  #: the run in MLflow of an experiment that tracks itself
     failed: Mapping[str, str] = field(default_factory=dict)  #: a sentence for each point that failed, by its name
     points: int = 0  #: how many points there are, failed ones included
 
@@ -203,10 +202,6 @@ class Experiment(Protocol[Settings]):
     def settings(self) -> type[Settings]:
         """The class of its settings."""
 
-    @property
-    def tracks_itself(self) -> bool:
-        """True if it opens its run in MLflow itself, such as one that goes on with an earlier run."""
-
     def find(self, settings: Settings, run: Run) -> Shown:
         """Measure, and show."""
 
@@ -217,7 +212,6 @@ class FunctionExperiment(Generic[Settings]):
 
     settings: type[Settings]
     function: Callable[[Settings, Run], Shown]
-    tracks_itself: bool = False
 
     def find(self, settings: Settings, run: Run) -> Shown:
         """Return what the function shows."""
@@ -246,7 +240,6 @@ class PointExperiment(Generic[PointsOf, Case]):
     depends_on: Callable[[Case, PointsOf], Mapping[str, Any]] = lambda case, settings: {}
     #: rows also have the key, seconds and reuse of their point, and each is a run of its own in MLflow
     tracks_points: bool = False
-    tracks_itself: bool = False
 
     def find(self, settings: PointsOf, run: Run) -> Shown:
         """Measure what the store lacks, and show the rows of all cases."""

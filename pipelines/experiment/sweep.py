@@ -176,7 +176,6 @@ class SweepExperiment:
     own: Mapping[str, Metric] = field(default_factory=dict)  #: metrics beside those of ``foretail evaluate``
     sentences: Sentences = lambda rows, settings: ()  #: begin the verdict
     settings: type[SweepSettings] = SweepSettings
-    tracks_itself: bool = False
 
     def find(self, settings: SweepSettings, run: Run) -> Shown:
         """Run every combination, and set them beside each other and beside what a source prints."""

@@ -57,8 +57,6 @@ def model_card(document: Mapping[str, Any]) -> str:
 
 def _render(document: Mapping[str, Any]) -> str:
     outcome, config = document["outcome"], document["config"]
-    judged = outcome.get("student", outcome)  # of distillation
-    parameters = outcome["parameters"] if "parameters" in outcome else config["student"]
     runs, datasets = held_out_table(document["held_out"]), outcome["datasets"]
     shown = ({**item, "seed": str(item["seed"])} for item in datasets)  # a seed is no amount
     return (
@@ -67,8 +65,7 @@ def _render(document: Mapping[str, Any]) -> str:
         .render(
             **document,
             **_gate_tables(document),
-            judged=judged,
-            beside=(judged["replay"] or {}).get("baselines", ()),
+            beside=(outcome["replay"] or {}).get("baselines", ()),
             inputs=_table(
                 ("feature", "meaning", "unit", "bits", "constants", "trained on the column"),
                 (
@@ -77,9 +74,9 @@ def _render(document: Mapping[str, Any]) -> str:
                 ),
             ),
             data=_table(tuple(DATASET_COLUMNS.values()), ([item[name] for name in DATASET_COLUMNS] for item in shown)),
-            parameters=_pairs(("parameter", "value"), parameters),
+            parameters=_pairs(("parameter", "value"), outcome["parameters"]),
             operating_point=_pairs(("setting", "value"), config["operating_point"]),
-            scores=_table(("side", "region", "rows", "drops", *SHOWN), score_rows(judged["scores"])),
+            scores=_table(("side", "region", "rows", "drops", *SHOWN), score_rows(outcome["scores"])),
             runs=_table(runs.columns, runs.rows),
             tuned=any(check["name"] == "tuned_baseline" for check in document["gate"]["checks"]),
             constants=sorted({item["params"] for item in outcome["features"] if item["params"]}),

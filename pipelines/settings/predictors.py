@@ -7,13 +7,12 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
-from foretail.configs.schema.model_stages import SelectConfig, TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.policies import RULE_DEFAULTS
-from foretail.configs.schema.training import Trainer, Window
+from foretail.configs.schema.training import Trainer
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import FAILURES, named, running
 from foretail.core.settings import limits_of, require_given
-from foretail.features.rows.labelled_rows import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.drop.sharing_rule import HIGHEST, SharingRule
 from foretail.models.drop.weights import checked_drop_weight
@@ -27,10 +26,6 @@ def rule_of(values: Mapping[str, int]) -> SharingRule:
     more = min(values["pressure"] + values["first_rtt_more"], HIGHEST)
     others = {name: values.get(name, default) for name, default in RULE_DEFAULTS.items()}
     return SharingRule(values["message_left"], values["fill"], values["pressure"], more, **others)
-
-
-SEQUENCE_BEHIND = 15
-"""Arrivals before this one that a sequence network sees by default."""
 
 
 def _parameters(predictor: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,25 +53,19 @@ def predictor_class(predictor: Mapping[str, Any]) -> type[DropPredictor]:
     return kind
 
 
-def window_of(predictor: Mapping[str, Any], window: Window) -> ArrivalWindow:
-    """The arrivals that a predictor sees."""
-    usual = SEQUENCE_BEHIND if predictor["name"] == "sequence" else 0
-    return ArrivalWindow(usual if window.behind is None else window.behind, window.ahead)
-
-
-def untrained(predictor: Mapping[str, Any], trainer: Trainer, window: ArrivalWindow) -> DropPredictor:
-    """The predictor of the settings, not trained yet; it takes of `trainer` and `window` what it knows."""
+def untrained(predictor: Mapping[str, Any], trainer: Trainer) -> DropPredictor:
+    """The predictor of the settings, not trained yet; it takes of `trainer` what it knows."""
     kind = predictor_class(predictor)
     given = _parameters(predictor)
     device = kind.device_here() if trainer.device == "auto" else trainer.device
-    around: dict[str, Any] = {**asdict(trainer), "device": device, "arrivals": window.arrivals}
+    around: dict[str, Any] = {**asdict(trainer), "device": device}
     given |= {name: value for name, value in around.items() if name in limits_of(kind)}
     with running(kind, "its constructor"):
         return kind(**given)
 
 
-def check_predictor(config: TrainConfig | SelectConfig) -> None:
-    """Raise ForetailError on settings that the predictor, its trainer or its window cannot have."""
+def check_predictor(config: TrainConfig) -> None:
+    """Raise ForetailError on settings that the predictor or its trainer cannot have."""
     predictor = config.predictor
     kind = predictor_class(predictor)
     if not (hasattr(kind, "to_ensemble") or hasattr(kind, "to_network")):
@@ -93,16 +82,4 @@ def check_predictor(config: TrainConfig | SelectConfig) -> None:
             f"trainer.device={config.trainer.device} is for XGBoost and PyTorch, and {predictor['name']} is neither: "
             "set trainer.device=cpu"
         )
-    if isinstance(config, SelectConfig):
-        if predictor["name"] == "sequence":
-            raise ForetailError(
-                "sequence sees other arrivals too, which no switch affords: choose another predictor to select by"
-            )
-        return
     checked_drop_weight(config.drop_weight)
-    arrivals = window_of(predictor, config.window).arrivals
-    if "arrivals" in limits and arrivals & (arrivals - 1):
-        raise ForetailError(
-            f"window.behind + 1 + window.ahead = {arrivals} is not a power of two, which {predictor['name']} needs: "
-            "change window.behind"
-        )

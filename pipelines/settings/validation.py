@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.stage import Stage
@@ -72,13 +72,11 @@ def _nodes(node: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _check_names(config: Stage) -> None:
     """Check names that workloads, jobs and predictors know; each import loads what other stages may not need."""
-    if isinstance(config, (TrainConfig, SelectConfig)):
+    if isinstance(config, TrainConfig):
+        from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
         from foretail.pipelines.settings.predictors import check_predictor
 
         check_predictor(config)
-    if isinstance(config, (TrainConfig, DistillConfig)):
-        from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
-
         if config.operating_point.maximise != "recovered_loss":
             THRESHOLD_RULE_KINDS.make(config.operating_point.maximise, config.operating_point.settings)
     if isinstance(config, CollectConfig) and config.source == "slotted":

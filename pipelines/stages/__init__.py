@@ -11,10 +11,6 @@ STAGES: dict[str, tuple[str, str]] = {
         "foretail collect 'seeds=[1,2]'",
     ),
     "train": ("fit a drop predictor, choose its threshold, score and track it", "foretail train predictor.trees=4"),
-    "distill": (
-        "turn a neural network into trees of a given size",
-        "foretail distill model=outputs/train/RUN student.trees=4",
-    ),
     "evaluate": (
         "compare buffer policies in a network: simulated, or emulated with Linux's TCP",
         "foretail evaluate model=models:/foretail-drop@candidate 'policy=[lqd,credence,dt]'",
@@ -47,10 +43,6 @@ STAGES: dict[str, tuple[str, str]] = {
     "demand": (
         "train predictors of the demand and tell what the schedules of their predictions are worth",
         "foretail demand 'demand_predictor=[seasonal,linear_entries]'",
-    ),
-    "select": (
-        "tell what each feature is worth, and choose the best ones that a switch can afford",
-        "foretail select features=switch budget.register_bits=2000",
     ),
     "run": (
         "run an experiment: a study, a figure of a paper, a search, a map or a trade-off",

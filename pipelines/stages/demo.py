@@ -198,8 +198,7 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
         training, held_out = (_slots(config, seeds) for seeds in (config.split.all_seeds, config.seeds))
     with steps.timed("train trees for the packets sent, export them to C and P4, prove both"):
         settings, trained[SENT], exported[SENT] = _trained(config, training, "sent")
-        outcome = trained[SENT].outcome
-        registered = register(settings, outcome, outcome["scores"], trained[SENT].model)
+        registered = register(settings, trained[SENT])
         trained[SENT] = replace(trained[SENT], registered=registered)
         trained[SENT].ensemble.save(run_dir / ENSEMBLE_FILE)
         p4 = export(trained[SENT].ensemble, P4(), run_dir / "p4", NAME).certificate

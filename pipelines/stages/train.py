@@ -14,7 +14,7 @@ from foretail.pipelines.training.fitting import TrainResult, register, say_zeros
 def train(config: TrainConfig, run_dir: Path) -> TrainResult:
     """Train on the configured datasets; ``ensemble.json`` or ``model.onnx`` goes to the run folder as well."""
     result = train_model(config)
-    say_zeros("the model", result.model, result.outcome["scores"])
+    say_zeros(result.model, result.outcome["scores"])
     run_dir.mkdir(parents=True, exist_ok=True)
     result.model.save(run_dir / (ENSEMBLE_FILE if isinstance(result.model, Ensemble) else NETWORK_FILE))
-    return replace(result, registered=register(config, result.outcome, result.outcome["scores"], result.model))
+    return replace(result, registered=register(config, result))

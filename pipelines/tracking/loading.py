@@ -39,7 +39,6 @@ from foretail.models.mlflow.tracking import (
 )
 from foretail.models.scoring.metrics import Score
 from foretail.models.scoring.operating_point import constant_decision
-from foretail.pipelines.data.inputs import refuse_window
 from foretail.pipelines.runs.notes import lineages, say, say_if_constant, use_lineage, use_model
 from foretail.pipelines.runs.result import Cell, figure_text
 from foretail.pipelines.runs.store import Store
@@ -66,8 +65,8 @@ def known_baselines(tracking: Tracking, store: Store) -> tuple[Baseline, ...]:
 
 
 def chosen_in(outcome: Mapping[str, Any]) -> tuple[Baseline, ...]:
-    """Return the baselines of a training or a distilling, the best first; none where test runs were not replayed."""
-    replay = outcome.get("student", outcome).get("replay") or {}
+    """Return the baselines of a training, the best first; none where test runs were not replayed."""
+    replay = outcome.get("replay") or {}
     return tuple(Baseline(one["policy"], one["alpha"]) for one in replay.get("baselines", ()))
 
 
@@ -219,7 +218,6 @@ def load_predictor(
             )
         network = path.suffix == Path(NETWORK_FILE).suffix
         predictor = load_network(path) if network else load_model_file(path, inputs, allow_pickle, limits, rows)
-    refuse_window(predictor.features, model)
     identity = identify(predictor, model, tracking, store)
     use_model(identity.document(), identity.sentence())
     use_lineage(identity.lineage)

@@ -134,7 +134,6 @@ def tracked(
     settings: Mapping[str, Any],
     name: str | None = None,
     tags: Mapping[str, str] | None = None,
-    run_id: str | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> Iterator[TrackedRun]:
     """A run with `settings` logged, called `name` unless ``tracking.run_name`` says otherwise.
@@ -153,7 +152,6 @@ def tracked(
         run_name=tracking.run_name or name,
         tags={**swept, **(tags or {})},
         parent_run_id=tracking.parent_run_id,
-        run_id=run_id,
         params=params,
     ) as run:
         yield run

@@ -6,7 +6,7 @@ A model that the store has is the usual case, so what only training needs is imp
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
-from foretail.configs.schema.tracking import Tracking
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
@@ -24,7 +23,7 @@ from foretail.core.plugins import source_sha256
 from foretail.core.summary import Summarised
 from foretail.features.catalog import group_of
 from foretail.features.rows import splits
-from foretail.features.rows.labelled_rows import ArrivalWindow, Region, Rows, Sampling, read_rows, row_batches
+from foretail.features.rows.labelled_rows import Region, Rows, Sampling, read_rows, row_batches
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.drop.weights import drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble
@@ -33,7 +32,6 @@ from foretail.models.mlflow.tracking import (
     ENSEMBLE_FILE,
     NETWORK_FILE,
     OUTCOME_FILE,
-    TEACHER_TAG,
     RegisteredModel,
     nest,
     run_exists,
@@ -48,13 +46,13 @@ from foretail.models.scoring.operating_point import (
     require_drops,
 )
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS, ThresholdRule
-from foretail.pipelines.data.inputs import given_runs, sees_window, split_datasets
+from foretail.pipelines.data.inputs import given_runs, split_datasets
 from foretail.pipelines.runs.notes import ASKED, LABELLED_QUEUES, say_if_constant, say_if_silent, use_lineage
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table, figure_text, json_text, plain, version_of, versions
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.settings.compose import differing
-from foretail.pipelines.settings.predictors import predictor_class, untrained, window_of
+from foretail.pipelines.settings.predictors import predictor_class, untrained
 from foretail.pipelines.tracking.loading import baseline_rows, load_network, register_trained, version_description
 from foretail.pipelines.tracking.runs import (
     CAVEATS,
@@ -94,7 +92,7 @@ class TrainResult(Summarised):
     def ensemble(self) -> Ensemble:
         """The model, which has to be trees."""
         if not isinstance(self.model, Ensemble):
-            raise ForetailError("a network is not a sum of trees: turn it into one with foretail distill")
+            raise ForetailError("a network is not a sum of trees: choose a predictor of trees")
         return self.model
 
     def document(self) -> dict[str, Any]:
@@ -106,7 +104,7 @@ class TrainResult(Summarised):
             "reused": self.reused,
             "train_seconds": self.seconds,
             **self.outcome,
-            "tracked": with_version(self.outcome["tracked"], self.registered),
+            "tracked": _with_version(self.outcome["tracked"], self.registered),
         }
 
     def verdict(self) -> list[str]:
@@ -135,7 +133,7 @@ class TrainResult(Summarised):
         replay = self.outcome["replay"]
         return [
             *_dataset_tables(self.collected),
-            *([] if replay is None else [replay_table({"the model": replay})]),
+            *([] if replay is None else [_replay_table(replay)]),
             self.score_table(),
         ]
 
@@ -172,64 +170,55 @@ def score_rows(scores: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> Itera
             yield side, region, named["rows"], drops_of(named), *(named[name] for name in SHOWN)
 
 
-def say_zeros(whose: str, model: Ensemble | Network, scores: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> None:
+def say_zeros(model: Ensemble | Network, scores: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> None:
     """Say that a model never drops on its validation or test rows, or whatever it is asked, if that is so."""
     for side in ("validation", "test"):
-        say_if_silent(whose, f"the {side} side", scores[side]["whole"])
+        say_if_silent("the model", f"the {side} side", scores[side]["whole"])
     if isinstance(model, Ensemble):
-        say_if_constant(whose, "the threshold", constant_decision(model))
+        say_if_constant("the model", "the threshold", constant_decision(model))
 
 
-def replay_table(replays: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Worth of models on the test runs, by their names, and of the baselines that were tuned without them."""
-    first = next(iter(replays.values()))
-    accept = sent_percent_of_lqd(first["accept_bytes"], first["lqd_bytes"])
+def _replay_table(replay: Mapping[str, Any]) -> Table:
+    """Worth of the model on the test runs, and of the baselines that were tuned without it."""
     rows = [
-        *(
-            (name, shown_share(replay["recovered_loss"]), replay["sent_percent_of_lqd"])
-            for name, replay in replays.items()
-        ),
-        *baseline_rows(first["baselines"]),
-        ("always accept", 0.0, accept),
+        ("the model", shown_share(replay["recovered_loss"]), replay["sent_percent_of_lqd"]),
+        *baseline_rows(replay["baselines"]),
+        ("always accept", 0.0, sent_percent_of_lqd(replay["accept_bytes"], replay["lqd_bytes"])),
     ]
-    deciding = dict.fromkeys(POLICIES[one["policy"]].title for one in replays.values() if one["policy"] is not None)
+    policy = replay["policy"]
     notes = (
-        *([f"The model decides in the switch, under {' or '.join(deciding)}."] if deciding else []),
+        *([f"The model decides in the switch, under {POLICIES[policy].title}."] if policy is not None else []),
         "Settings of policies were chosen on the training and validation runs.",
     )
     return Table("Bytes sent of the test runs", ("who", "recovered loss", SENT), tuple(rows), notes)
 
 
-def tracked_entry(store: Store, key: Key, build: Callable[[Path], None]) -> Entry:
-    """The entry of a model, built again when its MLflow run is gone, so that there is one."""
+def _entry(config: TrainConfig, split: splits.Split, store: Store) -> Entry:
+    """The entry of the model, built again when its MLflow run is gone, so that there is one."""
+    key = _key(config, split, store)
     entry = store.find(key)
     if entry is not None:
-        tracked = read_outcome(entry)["tracked"]  # None where no run was wanted
+        tracked = _outcome_of(entry)["tracked"]  # None where no run was wanted
         if tracked is not None and not run_exists(tracked["run_id"], tracked["uri"]):
             store.remove(entry)
-    return store.get_or_build(key, build)
+    return store.get_or_build(key, lambda folder: _train_into(folder, config, split, store))
 
 
-def nest_in_study(tracking: Tracking, outcome: Mapping[str, Any]) -> None:
-    """Show the run of a model that was in the store inside the parent of this one, if there is one."""
-    tracked = outcome["tracked"]
-    if tracking.parent_run_id is not None and tracked is not None:
-        nest(tracked["run_id"], tracking.parent_run_id, tracked["uri"])
+def _outcome_of(entry: Entry) -> dict[str, Any]:
+    """The figures of a stored model."""
+    document: dict[str, Any] = entry.document(OUTCOME_FILE)
+    return document
 
 
-def track_model(
-    config: TrainConfig | DistillConfig,
+def _tracked(
+    config: TrainConfig,
     store: Store,
     labelled: Labelled,
     judged: Judged,
     model: Ensemble | Network,
     outcome: Mapping[str, Any],
-    more_scores: Mapping[str, Mapping[str, Mapping[str, Score]]] | None = None,
 ) -> dict[str, Any]:
-    """Log a judged model to MLflow with its `outcome`.
-
-    Scores are logged by name and region; `more_scores` beside those of the sides.
-    """
+    """Log a judged model to MLflow with its `outcome`; scores by side, region and name."""
     from foretail.pipelines.training.scores import replay_scores_of
 
     tracking, split, test = config.tracking, labelled.split, judged.sides["test"]
@@ -238,26 +227,28 @@ def track_model(
         known = {str(item.dataset.manifest.scenario.get(caveat)).lower() for item in split.train + split.test}
         if known != {"none"}:
             tags[f"trace.{caveat}"] = ",".join(sorted(known - {"none"}))
-    with tracked(tracking, store, asdict(config), run_name(config), tags, params=differing(config)) as run:
+    with tracked(tracking, store, asdict(config), _run_name(config), tags, params=differing(config)) as run:
         run.log_document(plain({"versions": versions(), **outcome}), OUTCOME_FILE)
         for dataset in describe_split(split):
             log_dataset(run, dataset)
         for region, chosen in test.regions.items():
             run.log_figures("test", region, test.lqd_drop[chosen], test.predicted[chosen], test.probability[chosen])
-        if "teacher" in outcome:
-            run.set_tags({TEACHER_TAG: outcome["teacher"]["network_sha256"]})
         run.log_model(model)
         replays = {
             name: scores
             for side, replay in (("validation", judged.validation_replay), ("test", judged.replay))
             for name, scores in replay_scores_of(f"{side}_replay", replay).items()
         }
-        for name, scores in {**judged.scores, **replays, **(more_scores or {})}.items():
+        for name, scores in {
+            **judged.scores,
+            **replays,
+            "test_calibration": outcome["calibration"]["test"],
+        }.items():
             run.log_scores(name, scores)  # after the model, so that they are its scores too
     return address(run)
 
 
-def with_version(tracked: Mapping[str, Any] | None, registered: RegisteredModel | None) -> dict[str, Any] | None:
+def _with_version(tracked: Mapping[str, Any] | None, registered: RegisteredModel | None) -> dict[str, Any] | None:
     """Place of the run in MLflow, and its model's version, for ``result.json``."""
     if tracked is None:
         return None
@@ -266,83 +257,21 @@ def with_version(tracked: Mapping[str, Any] | None, registered: RegisteredModel 
     return {**tracked, "registered": version}
 
 
-def register(
-    config: TrainConfig | DistillConfig,
-    outcome: Mapping[str, Any],
-    scores: Mapping[str, Mapping[str, Mapping[str, Score]]],
-    model: Ensemble | Network,
-) -> RegisteredModel | None:
-    """Give a tracked model its version and move ``tracking.alias`` to it; None for one that no switch can ask."""
-    if sees_window(model.features):
-        return None
+def register(config: TrainConfig, result: TrainResult) -> RegisteredModel | None:
+    """Give a tracked model its version and move ``tracking.alias`` to it."""
+    model, outcome = result.model, result.outcome
     kind = "ensemble" if isinstance(model, Ensemble) else "network"
-    description = version_description(run_name(config), outcome["datasets"], scores)
+    description = version_description(_run_name(config), outcome["datasets"], outcome["scores"])
     tags = {f"{kind}_sha256": model.sha256, "features": ",".join(item.name for item in model.features)}
     return register_trained(config.tracking, outcome["tracked"], description, tags)
 
 
-def run_name(config: TrainConfig | DistillConfig) -> str:
+def _run_name(config: TrainConfig) -> str:
     """Name of a run, in a few words on what it trains: ``random forest 4x4 paper seed 1``."""
-    if isinstance(config, DistillConfig):
-        student = config.student
-        return f"student {student.trees}x{student.depth} seed {student.seed}"
     settings = config.predictor
     size = [f"{settings['trees']}x{settings['depth']}"] if {"trees", "depth"} <= settings.keys() else []
     seed = [f"seed {settings['seed']}"] if "seed" in settings else []
     return " ".join([settings["name"].replace("_", " "), *size, group_of(config.features.names), *seed])
-
-
-def describe(labelled: Labelled) -> dict[str, Any]:
-    """Inputs and datasets, for ``result.json``."""
-    return {
-        "features": [asdict(item) for item in labelled.inputs],
-        "columns": list(labelled.columns),
-        "ports": labelled.ports,
-        "datasets": describe_split(labelled.split),
-    }
-
-
-def model_key(
-    kind: str, config: TrainConfig | DistillConfig, split: splits.Split, store: Store, depends_on: Mapping[str, Any]
-) -> Key:
-    """The key of a model that also depends on the rows, the operating point, tracking and the code."""
-    tracking = config.tracking
-    return Key(
-        kind,
-        {
-            "sides": {
-                side: [
-                    [selection.dataset.manifest.content_sha256, selection.start_ns, selection.end_ns]
-                    for selection in getattr(split, side)
-                ]
-                for side in splits.SIDES
-            },
-            "operating_point": asdict(config.operating_point),
-            **THRESHOLD_RULE_KINDS.sources({config.operating_point.maximise} - {"recovered_loss"}),
-            "tracking": {
-                "uri": tracking_uri(tracking.uri, store.folder.parent),
-                "experiment": tracking.experiment,
-            }
-            if tracking.enabled
-            else None,
-            "code": code_digest(
-                "models.drop", "models.ensemble", "models.scoring", "features.rows", "sim_bridge.open_loop"
-            ),
-            "versions": {name: versions()[name] for name in ("numpy", "scikit-learn", "treelite")},
-            **depends_on,
-        },
-    )
-
-
-def write_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
-    """Write the figures of a model beside it, for :func:`read_outcome`."""
-    write_file(folder / OUTCOME_FILE, json_text(outcome))
-
-
-def read_outcome(entry: Entry) -> dict[str, Any]:
-    """The figures of a stored model."""
-    document: dict[str, Any] = entry.document(OUTCOME_FILE)
-    return document
 
 
 def _dataset_tables(collected: tuple[CollectedRun, ...]) -> list[Table]:
@@ -364,35 +293,28 @@ class Fitted(NamedTuple):
 
 def train_model(config: TrainConfig) -> TrainResult:
     """The model of `config`, from the store or trained now; missing datasets of the scenario are simulated first."""
-    collected, split = find_split(config)
-    return train_on(config, split, collected)
-
-
-def train_on(config: TrainConfig, split: splits.Split, collected: tuple[CollectedRun, ...] = ()) -> TrainResult:
-    """The model of `config` on a split, whatever `config` says of runs; from the store or trained now."""
+    collected, datasets = given_runs(config, config.split.all_seeds)
+    split = split_datasets(config.split, datasets)
     store = Store(config.store_dir)
     use_lineage(lineage_of(split))
-    entry = tracked_entry(store, _key(config, split, store), lambda folder: _train_into(folder, config, split, store))
-    nest_in_study(config.tracking, read_outcome(entry))
+    entry = _entry(config, split, store)
+    outcome = _outcome_of(entry)
+    tracked, parent = outcome["tracked"], config.tracking.parent_run_id
+    if parent is not None and tracked is not None:
+        nest(tracked["run_id"], parent, tracked["uri"])  # one that was in the store too
     network = entry.path / NETWORK_FILE
     return TrainResult(
         model=load_network(network) if network.is_file() else Ensemble.load(entry.path / ENSEMBLE_FILE),
-        outcome=read_outcome(entry),
+        outcome=outcome,
         collected=collected,
         reused=entry.reused,
         seconds=entry.seconds,
     )
 
 
-def find_split(config: TrainConfig | SelectConfig | DistillConfig) -> tuple[tuple[CollectedRun, ...], splits.Split]:
-    """The split of the datasets or the scenario of `config`, and what of the latter came from the store."""
-    collected, datasets = given_runs(config, config.split.all_seeds)
-    return collected, split_datasets(config.split, datasets)
-
-
 def _fitted_to_labels(config: TrainConfig, labelled: Labelled, validation: Rows, store: Store) -> Fitted:
     """A predictor that learned labels of the training side, at its operating point on validation rows."""
-    train, window = labelled.split.train, labelled.window
+    train = labelled.split.train
     sampling = Sampling(config.sampling.others, config.sampling.seed)
     if _is_cut(config, train):  # as much as fits into memory for a predictor that holds its rows
         counted = row_batches(train, ())
@@ -401,10 +323,10 @@ def _fitted_to_labels(config: TrainConfig, labelled: Labelled, validation: Rows,
     if not config.allow_constant_features:
         _refuse_constants(read(labelled.columns), config.features.names)
     factor = drop_factor(config.drop_weight, labelled.ports, read(()))
-    predictor = untrained(config.predictor, config.trainer, window)
+    predictor = untrained(config.predictor, config.trainer)
 
     def batches() -> Iterator[Rows]:
-        for rows in read(labelled.columns, window=window):
+        for rows in read(labelled.columns):
             yield replace(rows, weight=row_weights(rows, factor))
 
     with StageProgress() as progress:
@@ -417,15 +339,14 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     from foretail.pipelines.exporting.network import decider_if_any
     from foretail.pipelines.training.scores import Labelled, calibrate, judge
 
-    window = window_of(config.predictor, config.window)
-    labelled = Labelled.of(split, config.features.names, config.features.own_queues, window)
+    labelled = Labelled.of(split, config.features.names, config.features.own_queues)
     region = cast(Region, config.operating_point.region)
-    validation = read_rows(split.validation, labelled.columns, region=region, window=window)
+    validation = read_rows(split.validation, labelled.columns, region=region)
     require_drops(validation.lqd_drop)
 
     sending: Sending | None = None
     if config.objective.name == "sent":
-        sending = _sent(config, labelled, window)
+        sending = _sent(config, labelled)
         best = sending.best
         confusion = Confusion.count(validation.lqd_drop, best.model.exceeds(validation.x))
         point = OperatingPoint(best.model.threshold, best.probability, confusion, "rows")
@@ -433,11 +354,14 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     else:
         predictor, model, point, others = _fitted_to_labels(config, labelled, validation, store)
     if isinstance(model, Ensemble):
-        model = model.with_visits(rows.x for rows in row_batches(split.train, labelled.columns, window=window))
+        model = model.with_visits(rows.x for rows in row_batches(split.train, labelled.columns))
     judged = judge(model, labelled, decider_if_any(model, store))
     model.save(folder / (ENSEMBLE_FILE if isinstance(model, Ensemble) else NETWORK_FILE))
     outcome: dict[str, Any] = {
-        **describe(labelled),
+        "features": [asdict(item) for item in labelled.inputs],
+        "columns": list(labelled.columns),
+        "ports": labelled.ports,
+        "datasets": describe_split(labelled.split),
         "parameters": predictor.parameters(),
         "sampled_others": others,
         "threshold": str(point.threshold),
@@ -450,9 +374,8 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         "tracked": None,
     }
     if config.tracking.enabled:
-        calibration = {"test_calibration": outcome["calibration"]["test"]}
-        outcome["tracked"] = track_model(config, store, labelled, judged, model, outcome, more_scores=calibration)
-    write_outcome(folder, outcome)
+        outcome["tracked"] = _tracked(config, store, labelled, judged, model, outcome)
+    write_file(folder / OUTCOME_FILE, json_text(outcome))
 
 
 def _is_cut(config: TrainConfig, side: splits.Side) -> bool:
@@ -462,16 +385,14 @@ def _is_cut(config: TrainConfig, side: splits.Side) -> bool:
     return holds_rows and too_many and config.sampling.others == 1
 
 
-def _sent(config: TrainConfig, labelled: Labelled, window: ArrivalWindow) -> Sending:
+def _sent(config: TrainConfig, labelled: Labelled) -> Sending:
     """The rounds of an objective that lets the predictor decide while runs go on."""
-    if window.arrivals > 1:
-        raise ForetailError("objective.name=sent asks about one arrival at a time, as a switch: leave window out")
     from foretail.pipelines.training.sending import train_for_sending
 
     with StageProgress() as progress:
         return train_for_sending(
             config.objective,
-            lambda: untrained(config.predictor, config.trainer, window),
+            lambda: untrained(config.predictor, config.trainer),
             labelled.split.train,
             labelled.split.validation,
             labelled.inputs,
@@ -509,7 +430,7 @@ def _at_operating_point(
         if settings.maximise == "recovered_loss":
             from foretail.pipelines.training.sending import sent_with
 
-            return sent_with(model, labelled.split.validation, store, "operating_point.maximise=recovered_loss")
+            return sent_with(model, labelled.split.validation, store)
         return THRESHOLD_RULE_KINDS.make(settings.maximise, settings.settings)
 
     if isinstance(predictor, TreePredictor):
@@ -526,22 +447,42 @@ def _at_operating_point(
 
 
 def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
-    window = window_of(config.predictor, config.window)
-    predictor = untrained(config.predictor, config.trainer, window)
+    """The key of a model: the rows, everything that decides what it learns, tracking and the code."""
+    tracking, predictor = config.tracking, untrained(config.predictor, config.trainer)
     parameters = predictor.parameters()
     if not predictor.threads_change_the_model:
         parameters.pop("jobs", None)
     parameters.pop("rows_in_memory", None)  # where the bins lie changes no tree
     cut = {"rows": config.trainer.rows_in_memory} if _is_cut(config, split.train) else {}
-    depends_on = {
-        "features": asdict(config.features),
-        "sampling": asdict(config.sampling) | cut,
-        "window": asdict(window),
-        "objective": asdict(config.objective),
-        "drop_weight": config.drop_weight,
-        "predictor": {"name": config.predictor["name"], **parameters},
-        "packages": {name: version_of(name) for name in predictor_class(config.predictor).packages},
-    }
-    if (source := source_sha256(type(predictor))) is not None:
-        depends_on["plugin"] = source
-    return model_key(MODEL, config, split, store, depends_on)
+    source = source_sha256(type(predictor))
+    return Key(
+        MODEL,
+        {
+            "sides": {
+                side: [
+                    [selection.dataset.manifest.content_sha256, selection.start_ns, selection.end_ns]
+                    for selection in getattr(split, side)
+                ]
+                for side in splits.SIDES
+            },
+            "operating_point": asdict(config.operating_point),
+            **THRESHOLD_RULE_KINDS.sources({config.operating_point.maximise} - {"recovered_loss"}),
+            "tracking": {
+                "uri": tracking_uri(tracking.uri, store.folder.parent),
+                "experiment": tracking.experiment,
+            }
+            if tracking.enabled
+            else None,
+            "code": code_digest(
+                "models.drop", "models.ensemble", "models.scoring", "features.rows", "sim_bridge.open_loop"
+            ),
+            "versions": {name: versions()[name] for name in ("numpy", "scikit-learn", "treelite")},
+            "features": asdict(config.features),
+            "sampling": asdict(config.sampling) | cut,
+            "objective": asdict(config.objective),
+            "drop_weight": config.drop_weight,
+            "predictor": {"name": config.predictor["name"], **parameters},
+            "packages": {name: version_of(name) for name in predictor_class(config.predictor).packages},
+            **({} if source is None else {"plugin": source}),
+        },
+    )

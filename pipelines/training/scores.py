@@ -14,7 +14,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
-from foretail.features.rows.labelled_rows import ALONE, ArrivalWindow, Rows, row_batches, stacked
+from foretail.features.rows.labelled_rows import Rows, row_batches, stacked
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.scorers import RowPredictor
 from foretail.models.scoring.metrics import (
@@ -25,7 +25,7 @@ from foretail.models.scoring.metrics import (
     rank,
     scores,
 )
-from foretail.pipelines.data.inputs import feature_inputs, in_window
+from foretail.pipelines.data.inputs import feature_inputs
 from foretail.sim_bridge.open_loop.baselines import sent_by, tuned, worth_of
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
 from foretail.sim_bridge.open_loop.replay import queues_of, replay_scores
@@ -59,10 +59,9 @@ class Labelled:
     inputs: tuple[FeatureInput, ...]  #: the predictor's inputs
     columns: tuple[str, ...]  #: the columns of the datasets that they come from
     ports: int  #: the most of any switch, N of the closed form
-    window: ArrivalWindow  #: other arrivals that the predictor sees
 
     @classmethod
-    def of(cls, split: splits.Split, names: Sequence[str], own_queues: bool, window: ArrivalWindow = ALONE) -> Labelled:
+    def of(cls, split: splits.Split, names: Sequence[str], own_queues: bool) -> Labelled:
         """Return the split for features of these names; raise ForetailError on a side of one class only."""
         for name in splits.SIDES:
             side: splits.Side = getattr(split, name)
@@ -80,8 +79,8 @@ class Labelled:
         columns = training_columns(names, own_queues)
         datasets = [selection.dataset for side in splits.SIDES for selection in getattr(split, side)]
         ports = max(switch.ports for dataset in datasets for switch in dataset.manifest.switches)
-        inputs = in_window(feature_inputs(names, datasets), window)
-        return cls(split, inputs, tuple(columns), ports, window)
+        inputs = feature_inputs(names, datasets)
+        return cls(split, inputs, tuple(columns), ports)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +121,7 @@ class Judged:
 
 def judge(model: RowPredictor, labelled: Labelled, decider: Decider | None) -> Judged:
     """Score a model on every side, and let it decide in the test runs; no features stay in memory."""
-    sides = {
-        side: judge_side(model, getattr(labelled.split, side), labelled.columns, labelled.window)
-        for side in splits.SIDES
-    }
+    sides = {side: judge_side(model, getattr(labelled.split, side), labelled.columns) for side in splits.SIDES}
     best = {"test": side_push_outs(labelled.split.test)}
     split = labelled.split
     return Judged(
@@ -147,13 +143,11 @@ def side_push_outs(side: splits.Side) -> PushOuts | None:
     return PushOuts.together([push_outs(selection.dataset) for selection in side])
 
 
-def judge_side(
-    model: RowPredictor, side: splits.Side, columns: Sequence[str], window: ArrivalWindow = ALONE
-) -> JudgedSide:
+def judge_side(model: RowPredictor, side: splits.Side, columns: Sequence[str]) -> JudgedSide:
     """Return what a model says of every row of a side, from these columns of the datasets."""
     batches = (
         (rows.lqd_drop, rows.asked, model.exceeds(rows.x), model.probability(rows.x))
-        for rows in row_batches(side, columns, window=window)
+        for rows in row_batches(side, columns)
     )
     return JudgedSide(*stacked(batches, sum(selection.count() for selection in side)))
 
@@ -172,10 +166,9 @@ def judge_run(
     dataset: Dataset,
     columns: Sequence[str],
     decider: Decider | None,
-    window: ArrivalWindow = ALONE,
 ) -> JudgedRun:
     """Score a model on a run that was held out from it, and let it decide there; `dataset` is a trace."""
-    rows = judge_side(model, (splits.Selection(dataset),), columns, window)
+    rows = judge_side(model, (splits.Selection(dataset),), columns)
     if rows.asked is None:
         raise TypeError("a trace knows where Credence asks")
     return JudgedRun(rows, rows.asked, _sent(dataset, rows.predicted, decider))

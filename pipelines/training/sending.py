@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from foretail.models.drop.network import Network
 
 
-def require_runs(side: Side, setting: str) -> None:
+def _require_runs(side: Side, setting: str) -> None:
     """Raise ForetailError unless a side holds whole traces, which alone can be replayed."""
     for selection in side:
         if selection.where is not None or not selection.dataset.is_trace:
@@ -48,12 +48,13 @@ def require_runs(side: Side, setting: str) -> None:
             )
 
 
-def sent_with(model: Ensemble | Network, side: Side, store: Store, setting: str) -> ThresholdWorth:
+def sent_with(model: Ensemble | Network, side: Side, store: Store) -> ThresholdWorth:
     """Return the data bytes that Credence sends of a side while a model decides, by the model's threshold.
 
-    `side` holds whole traces, and `setting` names it in errors. ForetailError unless the model can decide in a replay.
+    ForetailError unless `side` holds whole traces, and the model can decide in a replay.
     """
-    require_runs(side, setting)
+    setting = "operating_point.maximise=recovered_loss"
+    _require_runs(side, setting)
     predictor = asked_model(model, store)
 
     def decider(threshold: Fraction) -> Decider:
@@ -149,7 +150,7 @@ def train_for_sending(
     seed, jobs, report : of draws, threads, called with the share done and words on it
     """
     for side in (train, validation):
-        require_runs(side, SENT)
+        _require_runs(side, SENT)
     known = {feature.name for feature in FEATURES} - set(FLOW_FEATURES)
     for one in inputs:
         if one.name not in known:
@@ -158,9 +159,7 @@ def train_for_sending(
                 "features.names"
             )
     if not isinstance(untrained(), TreePredictor):
-        raise ForetailError(
-            f"{SENT} lets trees decide in a running switch: choose a predictor of trees, or distill a network"
-        )
+        raise ForetailError(f"{SENT} lets trees decide in a running switch: choose a predictor of trees")
     runs, judges = ([KnownRun.of(selection.dataset) for selection in side] for side in (train, validation))
     rows = tuple(selection.dataset.manifest.content_sha256 for selection in train)
     return train_on_runs(objective, untrained, runs, judges, inputs, rows=rows, seed=seed, jobs=jobs, report=report)

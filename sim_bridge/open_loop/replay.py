@@ -154,7 +154,7 @@ def compare_replays(
 
     def work() -> Iterator[list[Work]]:
         nonlocal arrived, arrived_bytes
-        for arrivals, is_data, drop in arrivals_with(dataset, predicted_drop.view(np.uint8), of_control=0):
+        for arrivals, is_data, drop in _arrivals_with(dataset, predicted_drop.view(np.uint8)):
             yield beside.work(arrivals, drop, is_data)
             arrived += len(arrivals)
             arrived_bytes += int(arrivals["size_bytes"][is_data].sum(dtype=np.int64))
@@ -180,22 +180,20 @@ def bytes_sent(dataset: Dataset, contenders: Sequence[Contender]) -> list[int]:
     return sent_in_one_pass(replays, dataset.arrivals(), "bytes")
 
 
-def arrivals_with(
-    dataset: Dataset, of_rows: NDArray[Any], of_control: int
-) -> Iterator[tuple[Records, NDArray[np.bool_], NDArray[Any]]]:
+def _arrivals_with(
+    dataset: Dataset, of_rows: NDArray[np.uint8]
+) -> Iterator[tuple[Records, NDArray[np.bool_], NDArray[np.uint8]]]:
     """Yield the arrivals of a trace, which of them are labelled rows, and a value for each of them.
 
-    A row has its value in `of_rows`, a control packet `of_control`. ForetailError if `dataset` is not a trace with its
-    control packets, or the number of values is not the number of rows.
+    A row has its value in `of_rows`, a control packet 0. ForetailError unless there is a value for each row.
     """
-    dataset.require_trace()
     if len(of_rows) != dataset.manifest.rows:
         raise ForetailError(f"{len(of_rows)} predictions do not fit the {dataset.manifest.rows} rows of {dataset.path}")
     row = 0
     for arrivals in dataset.arrivals():
         is_data = arrivals["flow_class"] != FlowClass.CONTROL
         rows = int(np.count_nonzero(is_data))
-        values = np.full(len(arrivals), of_control, of_rows.dtype)
+        values = np.zeros(len(arrivals), of_rows.dtype)
         values[is_data] = of_rows[row : row + rows]
         row += rows
         yield arrivals, is_data, values

@@ -99,18 +99,6 @@ REFUSED = {
         ("fabric.hosts_per_rack=100 destination_racks=[2,3]", "has 300 hosts, and a process each"),
     ],
     "message_end": [("validation_seeds=[701]", "validation_seeds holds 701, on which the tree learns: choose on")],
-    "predictor_study": [
-        ("train_on=[nowhere]", "train_on names nowhere"),
-        ("closed_loop.candidates=[nobody]", "closed_loop.candidates names nobody"),
-        ("closed_loop.conditions=[nowhere]", "closed_loop.conditions names nowhere"),
-        ("closed_loop.seeds=[1]", "seed 1"),
-        ("closed_loop.policies=[dt]", "lqd"),
-        ("shift.conditions=[nowhere]", "shift.conditions names nowhere"),
-        ("shift.candidate=nobody", "shift.candidate names nobody"),
-        ("split.name=by_time", "split"),
-        ("budget=[nobody]", "budget names nobody"),
-        ("tracking=off", "tracking is off"),
-    ],
     "sharing_map": [
         ("policies.dt.alpha=[0]", "policies.dt.alpha = 0.0 is out of range: it must be above 0"),
         ("+policies.dt.first_rtt_alpha=[1]", "dt has first_rtt_alpha, which it does not heed"),

@@ -10,7 +10,6 @@ from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.policy_settings import NetworkParameters
-from foretail_studies.predictors.relabelling import relabelled
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.packets import POLICIES
@@ -33,17 +32,11 @@ def replayed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
 
 
 def freed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
-    """Yield the push-outs under every victim rule, and the labels that random scores choose among the equally true."""
+    """Yield the push-outs, and the labels that random scores choose among the equally true."""
     score = np.random.default_rng(3).random(dataset.manifest.rows)
-    for victim in ("tail", "tail_kept", "head", "random"):
-        found = push_outs(dataset, victim)
-        parts = (found.lqd_drop, found.forced, found.choices)
-        yield Fingerprint("push-outs", f"{parameters} victim={victim}", fingerprint(*parts))
-        for freedom in found.choices if victim == "tail" else ():
-            chosen = found.assign(score, freedom)
-            yield Fingerprint("assigned", f"{parameters} victim={victim} freedom={freedom}", fingerprint(chosen))
-    other = relabelled(dataset, "head")
-    yield Fingerprint("relabelled", f"{parameters} victim=head", fingerprint(vars(other)))
+    found = push_outs(dataset)
+    yield Fingerprint("push-outs", parameters, fingerprint(*vars(found).values()))
+    yield Fingerprint("assigned", parameters, fingerprint(found.assign(score)))
 
 
 def simulated(place: Place) -> Iterator[Fingerprint]:

@@ -19,7 +19,6 @@ from tests.traces import write_bursts, write_slots
 SEEDS = (1, 2, 3, 5, 6, 7)
 GIVEN = ("datasets=[run-1,run-2,run-3]", "split.train=[1]", "split.validation=[2]", "split.test=[3]")
 MODEL = "foretail-drop"
-CANDIDATE = [GIVEN[0], *GIVEN[1:], "features.names=[threshold,thresholds_sum]"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,6 @@ COMMANDS = {
     "collect, slots": Command(("collect", "source=slotted", "slotted.slots=1500", "slotted.buffer_per_port=10")),
     "collect, ns-3": Command(("collect", "scenario=tiny", "seeds=[1,2]", "jobs=2")),
     "train": Command(("train", *GIVEN, "features=virtual", "predictor.trees=2", "predictor.depth=2"), weight=20),
-    "distill": Command(("distill", *GIVEN, "model=outputs/teacher", "student.trees=2", "student.depth=3")),
     "replay, datasets": Command(("replay", "datasets=[run-3,run-5]", "model=outputs/weak")),
     "replay, arrivals": Command(("replay", "arrivals=arrivals.csv", "ports=8", "buffer=40", "optimum=true")),
     "evaluate, slots": Command(
@@ -80,20 +78,7 @@ COMMANDS = {
             *("warm_up=4", "trusts=[2,3]", "nodes=4"),
         )
     ),
-    "select": Command(
-        (
-            *("select", *GIVEN, "features.names=[threshold,thresholds_sum]"),
-            *("budget.register_bits=0", "margin=0", "sampling.others=1"),
-        )
-    ),
-    "search": Command(
-        (
-            *("run", "predictor_search", "size=small", "trials=3"),
-            f"candidate=[{','.join(repr(word) for word in CANDIDATE)}]",
-            "~space.features",
-        ),
-        weight=5,
-    ),
+    "search": Command(("run", "sharing_rule", "size=small", "trials=3"), weight=5),
     "report": Command(("report", "run=outputs/strong")),
     "sweep": Command(
         ("train", "--multirun", *GIVEN, "features=paper", "predictor.trees=1", "predictor.depth=2,3"), sweep=True
@@ -104,21 +89,12 @@ COMMANDS = {
             *("matrices=[ring]", "deviations=[0,1,2,3]"),
         )
     ),
-    "study": Command(
-        (
-            *("run", "predictor_study", "size=small", "budget=[forest,boosted]"),
-            *("forest_sizes=[1]", "labels=[]"),
-            *(f"~candidates.{name}" for name in ("unbounded", "future_16_after", "teacher")),
-            "~candidates.boosted_for_loss",
-        ),
-        weight=1,
-    ),
     "demo": Command(("demo", "size=small"), weight=1),
 }
 
 
 def make_template(folder: Path) -> None:
-    """Make the folder in which every command starts: runs, two models, a network, and a champion in the registry."""
+    """Make the folder in which every command starts: runs, two models, and a champion in the registry."""
     shutil.rmtree(folder, ignore_errors=True)
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -134,7 +110,6 @@ def make_template(folder: Path) -> None:
     for name, own in {
         "weak": ("features=paper", "predictor.trees=1", "predictor.depth=1", "tracking.alias=weak"),
         "strong": ("features=virtual", "predictor.trees=2", "predictor.depth=3"),
-        "teacher": ("predictor=mlp", "predictor.width=16", "predictor.steps=300", "tracking.alias=teacher"),
     }.items():
         command = ["-m", "foretail.pipelines.cli", "train", *GIVEN, *own, f"hydra.run.dir=outputs/{name}"]
         done = subprocess.run([sys.executable, *command], cwd=partial, env=clean(), capture_output=True, text=True)

@@ -14,12 +14,11 @@ from tests.torture.commands import COMMANDS
 from tests.torture.reference import reference
 
 READERS: dict[str, tuple[str, ...]] = {
-    "run-[123]": ("train", "distill", "select"),
+    "run-[123]": ("train",),
     "run-[35]": ("replay, datasets",),
     "run-[567]": ("promote",),
     "outputs/strong": ("report", "export, C", "export, P4", "export, ONNX"),
     "outputs/weak": ("replay, datasets",),
-    "outputs/teacher": ("distill",),
     "outputs/store/[!mn]*": ("collect, slots", "collect, ns-3", "evaluate, slots", "evaluate, ns-3", "points"),
     "outputs/run": ("report", "schedule", "collect, slots", "evaluate, slots", "demand"),
     "outputs/mlartifacts": ("promote",),
@@ -28,7 +27,7 @@ READERS: dict[str, tuple[str, ...]] = {
 again what it has written itself."""
 
 TRACKED = "outputs/mlartifacts"
-GIVEN = ("store/", "strong/", "weak/", "teacher/")
+GIVEN = ("store/", "strong/", "weak/")
 """Values that are no result of the command, or of entries that go by what was damaged."""
 WAYS = (
     "a bit flipped",

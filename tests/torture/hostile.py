@@ -104,7 +104,7 @@ def guest(folder: Path, random: np.random.Generator) -> Case:
 
 def signal_in_imports(folder: Path, random: np.random.Generator) -> Case:
     """A signal in the first second of a command, in which it imports what it needs."""
-    name = list(COMMANDS)[int(random.integers(8))]
+    name = list(COMMANDS)[int(random.integers(7))]
     after = float(random.uniform(START_SECONDS, 1.2))
     stop = ("SIGTERM", "SIGINT")[int(random.integers(2))]
     return Case(f"{name}: {stop} after {after:.2f} s", tuple(COMMANDS[name].arguments()), {}, True, (stop, after))

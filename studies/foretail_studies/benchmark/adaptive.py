@@ -35,7 +35,7 @@ from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.pipelines.settings.predictors import untrained, window_of
+from foretail.pipelines.settings.predictors import untrained
 from foretail.pipelines.training.sending import NothingToLearn, train_on_runs
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, Slotted
@@ -191,11 +191,11 @@ def _trees_of_drawn(draw: int, workloads: int, slots: int, overrides: tuple[str,
 def _trained(overrides: Sequence[str], runs: Sequence[KnownRun], judges: Sequence[KnownRun], name: str) -> Made:
     """Return trees for the packets sent; the policy that always accepts where no packet is better dropped."""
     config = compose_settings(TrainConfig, list(overrides), "trees")
-    predictor, trainer, window = config.predictor, config.trainer, window_of(config.predictor, config.window)
+    predictor, trainer = config.predictor, config.trainer
     try:
         made = train_on_runs(
             config.objective,
-            lambda: untrained(predictor, trainer, window),
+            lambda: untrained(predictor, trainer),
             runs,
             judges,
             [FeatureInput.of(one, CELL_BYTES, AVERAGE_SHIFT) for one in config.features.names],

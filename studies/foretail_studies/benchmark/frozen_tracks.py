@@ -293,9 +293,7 @@ class OpenLoopSettings(PointSettings, Families):
             return Judged(self.model, self.model, None)
         ensemble = load_predictor(self.model, self.tracking, Store(self.store_dir))
         if not isinstance(ensemble, Ensemble):
-            raise ForetailError(
-                f"{self.model} is a network, and this track asks trees: distill it first (foretail distill)"
-            )
+            raise ForetailError(f"{self.model} is a network, and this track asks trees: give trees")
         held_out = [
             (f"{where} on seed {seed}", traffic_sha)
             for (where, seed), traffic_sha in self.hashes.items()

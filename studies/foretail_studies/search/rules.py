@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 from omegaconf import MISSING
 from optuna.distributions import BaseDistribution, IntDistribution
-from optuna.samplers import TPESampler
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS
@@ -167,16 +166,7 @@ def _search(settings: RuleSettings, simulations: Simulations, run: Run) -> tuple
         "traffic_seed": seed,
         "conditions": {str(case.where): Key(POINT, plan.depends_on(case)).digest for case in cases},
     }
-    with open_trials(
-        settings,
-        "rules",
-        run.store,
-        searched,
-        distributions,
-        {SCORE: "minimize"},
-        TPESampler,
-        settings.first_numbers,
-    ) as trials:
+    with open_trials(settings, run.store, searched, distributions, SCORE, settings.first_numbers) as trials:
         finished = _all_trials(settings, trials, simulations)
         file = str(trials.file)
     simulations.cases.update(  # those of earlier commands too

@@ -11,17 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import optuna
 from omegaconf import MISSING
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler
+from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import TrialState, create_trial
@@ -32,7 +32,7 @@ from foretail.core.errors import ForetailError, first_line
 from foretail.core.files import holding_lock
 from foretail.core.settings import positive_share, setting
 from foretail.export.p4.planning import plan
-from foretail.export.p4.profile import Profile, load_profile
+from foretail.export.p4.profile import load_profile
 from foretail.export.passes import lower
 from foretail.features.catalog import feature, selection_cost
 from foretail.features.dataset.schema import traffic_sha256_of
@@ -45,17 +45,13 @@ from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED
 from foretail_studies.families import Condition, Costs, Rule, SharingCase, SharingPlan, measure_rules
 
-SEARCH_SCORES = ("recovered_loss", "f1", "average_precision")
-"""Objectives of a search that are scores on its validation runs, where Credence asks; more is better."""
-SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_bits")
-"""Objectives of a search that are costs in a switch, as :func:`switch_cost` counts them; less is better."""
 PLAYED_ROUND, PLAYED_TREE = "round.json", "ensemble.json"
 """Files of a round that was played: its account, and what it learned."""
 
 
 @dataclass
 class TrialSettings:
-    """Settings of every search: how many trials are drawn, and where they are kept."""
+    """Settings of a search: how many trials are drawn, and where they are kept."""
 
     trials: int = setting(
         MISSING, "Number of trials in total, those of earlier runs included.", at_least=1, at_most=100_000
@@ -68,82 +64,6 @@ class TrialSettings:
     name: str | None = setting(
         None, "Name of the search in that file; null makes it of all that decides its trials, so that a search resumes."
     )
-
-
-@dataclass
-class Dimension:
-    """The values of one setting of ``foretail train``: choices, or a range of integers or of floats."""
-
-    override: str | None = setting(
-        None, "Setting that the dimension overrides, such as predictor.trees; null means the name of the dimension."
-    )
-    choices: list[Any] = setting([], "Values, written as on the command line.")
-    integers: list[int] = setting([], "First and last integer.")
-    floats: list[float] = setting([], "Lower and upper end.")
-    step: int = setting(1, "Step of the integers.", at_least=1)
-    log: bool = setting(False, "Draw by order of magnitude.")
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError unless it is one of choices, integers and floats, and holds more than one value."""
-        given = [name for name in ("choices", "integers", "floats") if getattr(self, name)]
-        if len(given) != 1:
-            raise ForetailError(
-                f"{where} has {' and '.join(given) or 'no values'}: give one of choices, integers=[first,last] and "
-                "floats=[low,high]"
-            )
-        if self.choices:
-            if self.log or self.step != 1:
-                raise ForetailError(f"{where} has choices, which know no step or log: leave those out")
-            for position, choice in enumerate(self.choices):
-                if not isinstance(choice, (str, int, float, bool, type(None))):
-                    raise ForetailError(f"{where}.choices holds {choice}: write it in quotes, as on the command line")
-                if any(choice is other or choice == other for other in self.choices[:position]):
-                    raise ForetailError(f"{where}.choices holds {choice} twice: name every value once")
-            return
-        name = given[0]
-        values = getattr(self, name)
-        if len(values) != 2 or not values[0] < values[1]:
-            raise ForetailError(f"{where}.{name} = {values} is not a range: give two numbers, the smaller one first")
-        if self.step != 1 and (self.log or name == "floats" or (values[1] - values[0]) % self.step):
-            raise ForetailError(
-                f"{where}.step = {self.step} is for integers without log whose last is a step: change or leave it out"
-            )
-        if self.log and values[0] <= 0:
-            raise ForetailError(f"{where}.{name} = {values} has no orders of magnitude: log needs a range above 0")
-
-
-@dataclass
-class SearchSettings(PointSettings, TrialSettings):
-    """Settings of ``foretail train`` to draw from, and what counts."""
-
-    candidate: list[str] = setting([], "Overrides of foretail train that all trials share.")
-    space: dict[str, Dimension] = setting(
-        MISSING, "Dimensions that are drawn; a setting predictor.X is drawn for the predictors that have it."
-    )
-    objectives: list[str] = setting(
-        ["recovered_loss", "table_entries"],
-        "Objectives of the front: scores on the validation runs, against costs.",
-        one_of=(*SEARCH_SCORES, *SEARCH_COSTS),
-    )
-    budget: dict[str, float] = setting(
-        {"comparisons": 16},
-        "Largest value of each cost; the best first score within it is trained on all rows and tested.",
-    )
-    p4_profile: str = setting("v1model", "Profile for table_entries and tcam_bits: v1model, tofino, or a YAML file.")
-    sampler: str = setting("nsga2", "Sampler that draws the trials.", one_of=("nsga2", "tpe"))
-    population: int = setting(20, "With nsga2, the number of trials of a generation.", at_least=2, at_most=10_000)
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError unless a score is weighed against a cost, within known limits."""
-        super().check(where)
-        if not self.space:
-            raise ForetailError("space is empty: name at least one setting to draw")
-        for kind, known in (("score", SEARCH_SCORES), ("cost", SEARCH_COSTS)):
-            if not set(self.objectives) & set(known):
-                raise ForetailError(f"objectives contains no {kind}: add one of {', '.join(known)}")
-        for name in self.budget:
-            if name not in SEARCH_COSTS:
-                raise ForetailError(f"budget.{name} is not a cost: choose from {', '.join(SEARCH_COSTS)}")
 
 
 @dataclass
@@ -171,27 +91,11 @@ class SwitchCost:
 
     leaves: int  #: of all trees together, after the passes of the compiler
     comparisons: int  #: per packet, at most: the depths of all trees together
-    #: of all tables of the cheapest P4 encoding on the profile, before ranges are expanded to prefixes; default actions
+    #: of all tables of the cheapest P4 encoding for v1model, before ranges are expanded to prefixes; default actions
     #: are no entries. Planned, not rendered and proven: ``foretail export`` does that
     table_entries: int
     tcam_bits: int  #: of the same tables
     feature_bits: int  #: registers that the features keep in a switch, in bits, shared ones once
-
-
-def switch_cost(model: Ensemble, ports: int, profile: Profile) -> SwitchCost:
-    """Return what `model` costs a switch of `ports` queues.
-
-    ForetailError on an input that is not a feature of a switch, or a model without an encoding.
-    """
-    lowered = lower(model).ensemble
-    chosen = plan(lowered, profile).chosen
-    return SwitchCost(
-        leaves=sum(len(tree.leaves) for tree in lowered.trees),
-        comparisons=sum(tree.depth for tree in lowered.trees),
-        table_entries=chosen.total("rows"),
-        tcam_bits=chosen.total("tcam_bits"),
-        feature_bits=selection_cost([item.name for item in model.features], ports).register_bits,
-    )
 
 
 SWITCH_PORTS = 32
@@ -238,8 +142,19 @@ def log_traffic(run: TrackedRun, scenarios: Mapping[str, Scenario], seeds: Seque
 
 
 def cost_in_switch(ensemble: Ensemble, whose: str) -> tuple[SwitchCost, str]:
-    """Return the cost of trees in a switch, and a note on it for below a table."""
-    cost = switch_cost(ensemble, SWITCH_PORTS, load_profile("v1model"))
+    """Return the cost of trees in a switch, and a note on it for below a table.
+
+    ForetailError on an input that is not a feature of a switch, or a model without an encoding.
+    """
+    lowered = lower(ensemble).ensemble
+    chosen = plan(lowered, load_profile("v1model")).chosen
+    cost = SwitchCost(
+        leaves=sum(len(tree.leaves) for tree in lowered.trees),
+        comparisons=sum(tree.depth for tree in lowered.trees),
+        table_entries=chosen.total("rows"),
+        tcam_bits=chosen.total("tcam_bits"),
+        feature_bits=selection_cost([item.name for item in ensemble.features], SWITCH_PORTS).register_bits,
+    )
     resources = f"{cost.table_entries} P4 table entries, {cost.tcam_bits} TCAM bits"
     return cost, f"{whose}: {resources}, {cost.feature_bits} bits of registers"
 
@@ -284,11 +199,10 @@ class Simulations:
         return {rule: float(np.mean([self.costs.level(where, rule, seeds) for where in conditions])) for rule in trees}
 
 
-SEARCHED, TRACKED, FOUND, FAILED = "searched", "tracked", "found", "failed"
-"""Attributes: of a study what decides its trials and where MLflow has it, of a trial what came of it."""
+SEARCHED, FOUND, FAILED = "searched", "found", "failed"
+"""Attributes: of a study what decides its trials, of a trial what came of it."""
 
 Distributions = Mapping[str, BaseDistribution]
-Objectives = Mapping[str, Literal["maximize", "minimize"]]
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would report every study and trial on stderr
 
@@ -312,24 +226,19 @@ class Trials:
         file: Path,
         stored: optuna.Study,
         distributions: Distributions,
-        objectives: Objectives,
-        sampler: Callable[..., BaseSampler],
+        score: str,
         first: Sequence[Mapping[str, Any]],
     ) -> None:
-        self.name, self.file = stored.study_name, file
-        self._stored, self._distributions, self._objectives = stored, dict(distributions), objectives
-        self._sampler, self._batch, self._seed = sampler, settings.batch, settings.seed
-        self._drawing = optuna.create_study(directions=list(objectives.values()), sampler=self._sampler_of(0))
+        self.file = file
+        self._stored, self._distributions, self._score = stored, dict(distributions), score
+        self._batch, self._seed = settings.batch, settings.seed
+        self._drawing = optuna.create_study(sampler=self._sampler_of(0))
         self._open: list[optuna.trial.Trial] = []
         finished, batch = stored.get_trials(deepcopy=False), self._batch
         for start in range(0, len(finished) - len(finished) % batch, batch):
             self._drawing.add_trials(finished[start : start + batch])
         for values in first[len(finished) - len(finished) % batch :]:
             self._drawing.enqueue_trial(dict(values))
-
-    def sentence(self) -> str:
-        """Name the search and its file, for a note below a table."""
-        return f"search {self.name} in {self.file}"
 
     def finished(self) -> list[Trial]:
         """All finished trials, in order."""
@@ -353,14 +262,14 @@ class Trials:
         drawn = self._drawing.get_trials(deepcopy=False)
         for trial in trials:
             drawn_trial = drawn[trial.number]
-            values = None if trial.figures is None else [trial.figures[name] for name in self._objectives]
+            value = None if trial.figures is None else trial.figures[self._score]
             self._stored.add_trial(
                 create_trial(
-                    state=TrialState.FAIL if values is None else TrialState.COMPLETE,
-                    values=values,
+                    state=TrialState.FAIL if value is None else TrialState.COMPLETE,
+                    value=value,
                     params=drawn_trial.params,
                     distributions=drawn_trial.distributions,
-                    user_attrs={FAILED: trial.failed} if values is None else {FOUND: dict(trial.figures or {})},
+                    user_attrs={FAILED: trial.failed} if value is None else {FOUND: dict(trial.figures or {})},
                     system_attrs=drawn_trial.system_attrs,
                 )
             )
@@ -370,33 +279,18 @@ class Trials:
             for open_one, one in zip(self._open, finished, strict=True):
                 self._drawing.tell(open_one, one.values, state=one.state)
 
-    def front(self) -> frozenset[int]:
-        """Numbers of the trials that no other is better than in every objective."""
-        return frozenset(trial.number for trial in self._stored.best_trials)
-
-    def tracked(self, uri: str) -> str | None:
-        """The MLflow run of the search in the store at `uri`, if there was one."""
-        tracked: dict[str, str] = self._stored.user_attrs.get(TRACKED, {})
-        return tracked.get(uri)
-
-    def track(self, uri: str, run_id: str) -> None:
-        """Remember the MLflow run of the search."""
-        self._stored.set_user_attr(TRACKED, {**self._stored.user_attrs.get(TRACKED, {}), uri: run_id})
-
-    def _sampler_of(self, number: int) -> BaseSampler:
-        return self._sampler(seed=int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]))
+    def _sampler_of(self, number: int) -> TPESampler:
+        return TPESampler(seed=int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]))
 
 
 @contextmanager
 def open_trials(
     settings: TrialSettings,
-    kind: str,
     store: Store,
     searched: Mapping[str, Any],
     distributions: Distributions,
-    objectives: Objectives,
-    sampler: Callable[..., BaseSampler],
-    first: Sequence[Mapping[str, Any]] = (),
+    score: str,
+    first: Sequence[Mapping[str, Any]],
 ) -> Iterator[Trials]:
     """Open the trials of a search, those of earlier runs included; nobody else can meanwhile.
 
@@ -404,17 +298,15 @@ def open_trials(
 
     Parameters
     ----------
-    kind : begins the name of a search that the settings do not name
     searched : everything that decides its trials, JSON-like
     distributions : by setting
-    objectives : directions by the names of figures
-    sampler : makes Optuna's sampler of a ``seed``
+    score : figure of a trial that is to be small
     first : values of the first trials, which nobody draws
     """
-    name = settings.name or f"{kind}-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
+    name = settings.name or f"rules-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
     file = Path(settings.file) if settings.file else store.folder.parent / "search.journal"
     with holding_lock(file.with_name(f".{file.name}.lock")):
-        stored = _study(file, name, list(objectives.values()))
+        stored = _study(file, name)
         before = stored.user_attrs.get(SEARCHED)
         if before is None:
             stored.set_user_attr(SEARCHED, dict(searched))
@@ -429,10 +321,10 @@ def open_trials(
                     f"trial {trial.number} of {name} in {file} was begun by another program, which did not end it: "
                     f"give another name"
                 )
-        yield Trials(settings, file, stored, distributions, objectives, sampler, first)
+        yield Trials(settings, file, stored, distributions, score, first)
 
 
-def _study(file: Path, name: str, directions: Sequence[str]) -> optuna.Study:
+def _study(file: Path, name: str) -> optuna.Study:
     """The study of a name in a journal, which is made when missing; its last line goes if it was cut short."""
     try:
         content = file.read_bytes() if file.exists() else b""
@@ -445,6 +337,6 @@ def _study(file: Path, name: str, directions: Sequence[str]) -> optuna.Study:
             os.truncate(file, len(whole))
         lock = JournalFileSymlinkLock(str(file), grace_period=3)  # in seconds: that of a killed process is in the way
         storage = JournalStorage(JournalFileBackend(str(file), lock))
-        return optuna.create_study(storage=storage, study_name=name, directions=directions, load_if_exists=True)
+        return optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
     except (IsADirectoryError, ValueError, LookupError, AssertionError, optuna.exceptions.OptunaError) as error:
         raise ForetailError(f"{file} cannot hold trials ({first_line(error)}): give another file") from error

@@ -46,20 +46,11 @@ def network(trained: MultilayerPerceptron) -> Network:
     return trained.to_network(PAPER_INPUTS)
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        ("MultilayerPerceptron", {"steps": 20}),
-        ("MultilayerPerceptron", {"layers": 1, "width": 1, "steps": 1, "batch_rows": 3, "seed": 5}),
-        ("SequenceNetwork", {"arrivals": 2, "width": 4, "rounds": 2, "round_steps": 5}),
-        ("SequenceNetwork", {"arrivals": 4, "width": 3, "rounds": 1, "round_steps": 3, "batch_rows": 9}),
-        ("SequenceNetwork", {"arrivals": 1, "width": 8, "rounds": 2, "round_steps": 2}),
-    ],
-)
-def test_it_keeps_the_contract(kind: str, settings: dict[str, Any]) -> None:
-    from foretail.models.drop import neural
+@pytest.mark.parametrize("settings", [{"steps": 20}, {"layers": 1, "width": 1, "steps": 1, "batch_rows": 3, "seed": 5}])
+def test_it_keeps_the_contract(settings: dict[str, Any]) -> None:
+    from foretail.models.drop.neural import MultilayerPerceptron
 
-    check_predictor(getattr(neural, kind)(**settings))
+    check_predictor(MultilayerPerceptron(**settings))
 
 
 def test_it_learns_rare_drops_and_keeps_their_odds(trained: MultilayerPerceptron) -> None:
@@ -71,35 +62,15 @@ def test_it_learns_rare_drops_and_keeps_their_odds(trained: MultilayerPerceptron
     assert probability.mean() == pytest.approx(THEIR_LABELS.mean(), rel=0.4)
 
 
-def test_a_sequence_network_sees_arrivals_before_this_one() -> None:
-    from foretail.models.drop.neural import SequenceNetwork
-
-    random = np.random.default_rng(1)
-    x = random.integers(0, 1000, (4000, 8)).astype(np.int32)
-    y = (x[:, 0] > 800) & (x[:, 5] > 500)  # of the first of four arrivals, and of the third
-    trained = SequenceNetwork(arrivals=4, width=16, rounds=20, round_steps=30, learning_rate=0.01).fit(x, y)
-    precision = rank(y, trained.probability(x)).average_precision
-    assert precision is not None
-    assert precision > 0.95
-    assert trained.losses_[-1] < trained.losses_[0]
-    network = trained.to_network([FeatureInput(f"f{i}", "", 24) for i in range(8)])
-    np.testing.assert_allclose(network.probability(x), trained.probability(x), rtol=1e-4, atol=1e-6)
-    with pytest.raises(ForetailError, match="8 columns is not a window of 16 arrivals"):
-        SequenceNetwork(arrivals=16).fit(x, y)
-    with pytest.raises(ForetailError, match="a power of two"):
-        SequenceNetwork(arrivals=3).fit(x[:, :6], y)
-
-
 def test_a_gpu_is_not_made_up() -> None:
     import torch
 
-    from foretail.models.drop.neural import MultilayerPerceptron, SequenceNetwork
+    from foretail.models.drop.neural import MultilayerPerceptron
 
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    for predictor in (MultilayerPerceptron(device="cuda"), SequenceNetwork(arrivals=1, device="cuda")):
-        with pytest.raises(ForetailError, match=r"trainer\.device=cuda finds no GPU for PyTorch"):
-            predictor.fit(X, Y)
+    with pytest.raises(ForetailError, match=r"trainer\.device=cuda finds no GPU for PyTorch"):
+        MultilayerPerceptron(device="cuda").fit(X, Y)
 
 
 def test_the_graph_gives_what_torch_gives(trained: MultilayerPerceptron, network: Network) -> None:

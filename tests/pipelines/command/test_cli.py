@@ -45,7 +45,7 @@ def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complai
 
 
 REFUSED = [
-    (["evaporate"], "unknown command evaporate: choose from collect, train, distill, evaluate, replay, choose, export"),
+    (["evaporate"], "unknown command evaporate: choose from collect, train, evaluate, replay, choose, export"),
     (["collect", "scenario.background.load=-1"], "scenario.background.load = -1.0 is out of range"),
     (["collect", "scenario.background.lod=1"], "did you mean scenario.background.load?"),
     (["collect", "lod=1"], "unknown setting lod"),
@@ -91,8 +91,8 @@ REFUSED = [
     (["train", "predictor=neural"], "predictor=neural is unknown: choose from boosted_forest"),
     (["export"], "the setting model is missing: give model=..."),
     (["evaluate"], "asks a predictor and there is none"),
-    (["run"], "run needs an experiment: foretail run NAME, with one of abm, balancer_shift"),
-    (["run", "figure_11"], "there is no experiment figure_11: choose from abm, balancer_shift"),
+    (["run"], "run needs an experiment: foretail run NAME, with one of abm, benchmark"),
+    (["run", "figure_11"], "there is no experiment figure_11: choose from abm, benchmark"),
     (["run", "first_look", "size=medium"], "first_look has no size medium: choose from small, full."),
     (["evaluate", "=1"], "=1 has no name: write name=value"),
     (["evaluate", "=null"], "=null has no name: write name=value"),

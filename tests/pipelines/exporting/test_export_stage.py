@@ -248,8 +248,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "test").symlink_to(runs[2].path)
     sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]", "features=switch", "tracking=off"]
     datasets = f"datasets=[{','.join(str(run.path) for run in runs)}]"
-    more = {"window": (*NETWORKS["mlp"], "window.behind=1"), "trees": ("predictor=random_forest",)}
-    for name, predictor in {**NETWORKS, **more}.items():
+    for name, predictor in {**NETWORKS, "trees": ("predictor=random_forest",)}.items():
         train(config("train", here, datasets, *sides, *predictor, "allow_constant_features=true"), here / name)
     return here
 
@@ -298,12 +297,11 @@ def test_a_network_of_a_run_goes_to_integer_c(name: str, folder: Path, tmp_path:
 @pytest.mark.parametrize(
     ("name", "overrides", "complaint"),
     [
-        ("mlp", ["target=p4"], "holds a neural network, not trees: run foretail distill"),
+        ("mlp", ["target=p4"], "holds a neural network, not trees: train predictor=boosted_trees"),
         ("mlp", ["target=onnx"], "is a network, and its ONNX file is the export: take that file"),
         ("mlp", ["c.tune=true"], "c.tune is for trees"),
         ("mlp", ["c.shape=branches"], "c.shape is for trees"),
         ("mlp", ["columns=[queue]", "dataset=../test"], "columns is for trees"),
-        ("window", [], "sees a window of arrivals"),
         ("mlp", ["c.input_bits={no: 3}"], "c.input_bits names no, which the network does not see"),
         ("mlp", ["c.input_bits={threshold: 25}"], "gives threshold 25 bits, and it has 24"),
         ("trees", ["c.input_bits={queue: 10}"], "c.input_bits is for networks"),

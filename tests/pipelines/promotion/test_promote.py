@@ -23,7 +23,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules, SwitchGeometry
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registry import UsedDataset, alias_holder, lineage, load_ensemble, move_alias
+from foretail.models.mlflow.registry import alias_holder, lineage, load_ensemble, move_alias
 from foretail.models.mlflow.tracking import RegisteredModel, track
 from foretail.pipelines import cli
 from foretail.pipelines.errors import GateRefused
@@ -294,25 +294,6 @@ def test_a_model_that_nobody_tracked_is_refused(folder: Path, trained: dict[str,
         promoted(folder, "unknown", f"runs:/{run.run_id}")
 
 
-def test_what_a_student_was_given_includes_what_its_teacher_was_given(folder: Path, trained: object) -> None:
-    student, network = paper_forest(trees=1, depth=1, seed=3).ensemble, "ef" * 32
-    with track("foretail", {}, uri=uri(folder)) as run:
-        run.log_dataset("a-1", "ab" * 32, "12" * 32, "a", rows=1, drops=1, context="train")
-        run.set_tags({"teacher_sha256": network})
-        run.log_model(student)
-    with pytest.raises(ForetailError, match="made the network efefefefefef that the ensemble imitates"):
-        lineage(student.sha256, uri(folder))
-    with track("foretail", {}, uri=uri(folder)) as teacher:
-        teacher.log_dataset("b-2", "cd" * 32, "34" * 32, "b", rows=1, drops=1, context="train")
-        teacher.set_tags({"network_sha256": network})
-    found = lineage(student.sha256, uri(folder))
-    assert found.runs == (run.run_id,)
-    assert set(found.datasets) == {
-        UsedDataset("a-1 train", "train", "ab" * 32, "12" * 32),
-        UsedDataset("b-2 train", "train", "cd" * 32, "34" * 32),
-    }
-
-
 @pytest.mark.nightly
 def test_exports_that_are_not_what_was_proven_or_do_not_fit_do_not_pass(
     folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
@@ -440,10 +421,9 @@ def test_a_score_that_one_of_the_two_lacks_is_not_compared() -> None:
     assert passes("sent", mine, theirs, 0.0)
 
 
-def test_the_baselines_of_a_training_and_of_a_distilling_are_found() -> None:
+def test_the_baselines_of_a_training_are_found() -> None:
     replay = {"baselines": [{"policy": "dt", "alpha": 16.0, "title": "DT, alpha 16"}, {"policy": "cs", "alpha": None}]}
-    for outcome in ({"replay": replay}, {"teacher": {"replay": None}, "student": {"replay": replay}}):
-        assert chosen_in(outcome) == (Baseline("dt", 16.0), Baseline("cs"))
+    assert chosen_in({"replay": replay}) == (Baseline("dt", 16.0), Baseline("cs"))
     assert chosen_in({"replay": None}) == ()
 
 

@@ -39,15 +39,15 @@ pytestmark = pytest.mark.slow
 def test_a_page_shows_all_that_a_run_left(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
     page = check_page(render_page([opened(folder)]))
-    assert page.text("h1") == "Report: foretail predictor_study small"
-    assert "foretail run predictor_study size=small" in page.text("code")
+    assert page.text("h1") == "Report: foretail promise small"
+    assert "foretail run promise size=small" in page.text("code")
     assert "2026-01-02 03:04:05 UTC" in page.text("p")
     assert "A note." in page.text("p")
     assert [value["value"] for value in page.of("data")] == ["0.123456789012345", "1234567", "12.5"]
     assert "0.1235" in page.text("data")
     (image,) = page.of("img")
     assert image["src"].startswith("data:image/svg+xml;base64,")
-    assert image["alt"] == "scores by seed, a figure of foretail predictor_study small."
+    assert image["alt"] == "scores by seed, a figure of foretail promise small."
     assert "Its numbers: scores_by_seed.csv." in page.text("span")
     assert "Predictor ours" in page.text("h3")
     cells = page.text("td", "th")

@@ -207,16 +207,15 @@ def test_a_model_that_never_drops_says_so(folder: Path, capsys: pytest.CaptureFi
     assert "the threshold of the model lies outside of all its scores, so it never drops" in out
 
 
-def test_teacher_and_student_are_named_side_by_side() -> None:
-    """Distill as the stage does; a teacher that never drops on the validation rows refuses itself."""
+def test_a_model_that_never_drops_is_named_by_side() -> None:
     ensemble = paper_forest(trees=2).ensemble.with_threshold(Fraction(2))
     silent = {"whole": {"rows": 7, "true_positives": 0, "false_positives": 0}}
     loud = {"whole": {"rows": 7, "true_positives": 0, "false_positives": 1}}
     with collecting_notes() as notes:
-        say_zeros("the student", ensemble, {"validation": loud, "test": silent})
+        say_zeros(ensemble, {"validation": loud, "test": silent})
     assert [sentence.partition(",")[0] for sentence in notes.sentences] == [
-        "the student never drops on the 7 rows of the test side",
-        "the threshold of the student lies outside of all its scores",
+        "the model never drops on the 7 rows of the test side",
+        "the threshold of the model lies outside of all its scores",
     ]
 
 

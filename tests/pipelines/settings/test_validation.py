@@ -153,13 +153,6 @@ REFUSED = {
         ("datasets=[x] network=ns3", "network means nothing to datasets=[...]: leave one of"),
         ("tracking.alias=champion", "foretail promote"),
     ],
-    "distill": [("tracking.alias=champion", "foretail promote")],
-    "select": [
-        ("features.names=[]", "no features chosen"),
-        ("features.names=[queue,incast]", "no switch can know it"),
-        ("predictor=sequence", "choose another predictor to select by"),
-        ("predictor=random_forest trainer.device=cuda", "set trainer.device=cpu"),
-    ],
     "evaluate": [
         ("baselines=[best]", "baselines names 'best'"),
         ("model=null", "policy credence asks a predictor"),

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from foretail.configs.schema.model_stages import DistillConfig, TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.core.errors import ForetailError
@@ -23,23 +22,18 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.models.drop.network import Network
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.mlflow.registry import lineage
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.comparison.figures import write_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies
 from foretail.pipelines.comparison.policy_runs import flows_sha256
-from foretail.pipelines.data.inputs import split_datasets
-from foretail.pipelines.exporting.network import decider_of
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.notes import collecting_notes
-from foretail.pipelines.runs.result import figure_text
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.stages.distill import DistillResult, distill
 from foretail.pipelines.stages.train import train
-from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.training.fitting import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
-from foretail.sim_bridge.open_loop.replay import replay_scores
+from foretail.sim_bridge.open_loop.push_outs import push_outs
 from tests.composed import foretail, result_in, stage_settings
 
 pytestmark = pytest.mark.ns3
@@ -82,6 +76,20 @@ def test_train_scores_every_side_and_keeps_the_model(folder: Path, trained: Trai
     assert document["replay"]["eta"] >= 1
     names = [table.title for table in trained.tables()]
     assert names == ["Datasets", "Bytes sent of the test runs", "Scores"]
+
+
+def rows_of_test(result: TrainResult) -> tuple[Rows, Dataset]:
+    (dataset,) = (Dataset.open(Path(item["path"])) for item in result.outcome["datasets"] if item["side"] == "test")
+    return read_rows((splits.Selection(dataset),), result.outcome["columns"]), dataset
+
+
+def test_the_best_assignment_is_among_the_scores(trained: TrainResult) -> None:
+    rows, dataset = rows_of_test(trained)
+    scores = trained.outcome["scores"]
+    best = push_outs(dataset).assign(trained.ensemble.probability(rows.x))
+    f1 = Confusion.count(best, trained.ensemble.exceeds(rows.x)).f1
+    assert scores["test"]["whole"]["f1_best_assignment"] == f1 >= scores["test"]["whole"]["f1"]
+    assert "f1_best_assignment" not in scores["validation"]["whole"]
 
 
 def test_another_predictor_is_another_model_on_the_same_datasets(folder: Path, trained: TrainResult) -> None:
@@ -275,53 +283,28 @@ def test_the_demo_tells_the_story_in_one_screen_and_reuses_it(tmp_path: Path) ->
 MLP = ("predictor=mlp", "predictor.width=16", "predictor.steps=300")
 
 
-def shared(distilling: Path) -> list[str]:
-    return ["scenario=tiny", f"store_dir={distilling / 'store'}", f"tracking.uri=sqlite:///{distilling / 'mlflow.db'}"]
-
-
-def network_config(distilling: Path, *overrides: str) -> TrainConfig:
-    return stage_settings(TrainConfig, *shared(distilling), *MLP, *overrides)
-
-
-def distill_config(distilling: Path, *overrides: str) -> DistillConfig:
-    own = ["student.trees=3", "student.depth=4", f"model={distilling / 'teacher'}"]
-    return stage_settings(DistillConfig, *shared(distilling), *own, *overrides)
+def network_config(folder: Path) -> TrainConfig:
+    own = [f"store_dir={folder / 'store'}", f"tracking.uri=sqlite:///{folder / 'mlflow.db'}"]
+    return stage_settings(TrainConfig, "scenario=tiny", *own, *MLP)
 
 
 @pytest.fixture(scope="module")
-def distilling(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("distill")
+def network_run(folder: Path) -> TrainResult:
+    return train(network_config(folder), folder / "network")
 
 
-@pytest.fixture(scope="module")
-def network_run(distilling: Path) -> TrainResult:
-    return train(network_config(distilling), distilling / "teacher")
-
-
-@pytest.fixture(scope="module")
-def distilled(distilling: Path, network_run: TrainResult) -> DistillResult:
-    return distill(distill_config(distilling), distilling / "student")
-
-
-def side(network_run: TrainResult, name: str) -> tuple[splits.Side, Rows]:
-    datasets = [Dataset.open(Path(item["path"])) for item in network_run.outcome["datasets"]]
-    split = split_datasets(stage_settings(TrainConfig, "scenario=tiny").split, datasets)
-    chosen: splits.Side = getattr(split, name)
-    return chosen, read_rows(chosen, network_run.outcome["columns"])
-
-
-def test_a_network_is_trained_scored_and_tracked(distilling: Path, network_run: TrainResult) -> None:
-    network = Network.load(distilling / "teacher" / "model.onnx")
-    assert sorted(path.name for path in (distilling / "teacher").iterdir()) == ["model.onnx"]
+def test_a_network_is_trained_scored_and_tracked(folder: Path, network_run: TrainResult) -> None:
+    network = Network.load(folder / "network" / "model.onnx")
+    assert sorted(path.name for path in (folder / "network").iterdir()) == ["model.onnx"]
     document = network_run.document()
     assert document["network_sha256"] == network.sha256
     assert "ensemble_sha256" not in document
     assert document["threshold_probability"] == network.threshold
     assert document["scores"]["validation"]["asked"]["f1"] > 0.1
-    _, test = side(network_run, "test")
+    test, _ = rows_of_test(network_run)
     whole = document["scores"]["test"]["whole"]
     assert whole["true_positives"] == int((network.exceeds(test.x) & test.lqd_drop).sum())
-    with pytest.raises(ForetailError, match="foretail distill"):
+    with pytest.raises(ForetailError, match="choose a predictor of trees"):
         _ = network_run.ensemble
     client = MlflowClient(document["tracked"]["uri"])
     run = client.get_run(document["tracked"]["run_id"])
@@ -329,83 +312,10 @@ def test_a_network_is_trained_scored_and_tracked(distilling: Path, network_run: 
     assert run.data.params["predictor.name"] == "mlp"
     assert document["tracked"]["registered"]["alias"] == "candidate"
     assert "model.onnx" in {item.path for item in client.list_artifacts(run.info.run_id)}
-    again = train(network_config(distilling), distilling / "teacher")
+    again = train(network_config(folder), folder / "network")
     assert again.reused
     assert isinstance(again.model, Network)
     assert again.model.content == network.content
-
-
-def test_the_student_stands_beside_its_teacher(network_run: TrainResult, distilled: DistillResult) -> None:
-    outcome = distilled.outcome
-    assert outcome["teacher"]["scores"] == network_run.outcome["scores"]
-    assert outcome["teacher"]["replay"] == network_run.outcome["replay"]
-    selection, test = side(network_run, "test")
-    learned = distilled.ensemble.exceeds(test.x)
-    assert isinstance(network_run.model, Network)
-    taught = network_run.model.exceeds(test.x)
-    agreement = outcome["agreement"]["test"]["whole"]
-    assert agreement["accuracy"] == np.mean(learned == taught)
-    assert (agreement["teacher_drops"], agreement["student_drops"]) == (taught.sum(), learned.sum())
-    assert agreement["f1"] > 0.5
-    assert outcome["student"]["scores"]["test"]["whole"]["true_positives"] == (learned & test.lqd_drop).sum()
-    for region in ("whole", "asked"):
-        teacher, student = (outcome[who]["scores"]["test"][region]["f1"] for who in ("teacher", "student"))
-        assert outcome["loss"][region]["f1"] == teacher - student
-    for name in ("recovered_loss", "sent_percent_of_lqd"):
-        lost = outcome["teacher"]["replay"][name] - outcome["student"]["replay"][name]
-        assert outcome["loss"]["replay"][name] == lost
-        assert f"{name.replace('_', ' ')} {figure_text(lost)}" in " ".join(distilled.tables()[1].notes)
-    replayed = replay_scores(selection[0].dataset, learned, decider_of(distilled.ensemble))
-    assert outcome["student"]["replay"]["followlqd_bytes"] == replayed.followlqd
-    assert outcome["student"]["replay"]["eta"] == replayed.eta
-    assert outcome["student"]["replay"]["sent_percent_of_lqd"] == replayed.sent_percent_of_lqd
-    f1 = outcome["validation_f1_against_teacher"]
-    assert set(f1) == {"decisions", "probabilities"}
-    assert f1[outcome["student"]["answers"]] == max(f1.values()) == outcome["agreement"]["validation"]["asked"]["f1"]
-    assert [table.title for table in distilled.tables()] == [
-        "Datasets",
-        "Test scores",
-        "Bytes sent of the test runs",
-        "Student against teacher",
-    ]
-    assert [row[0] for row in distilled.tables()[1].rows] == ["teacher", "teacher", "student", "student"]
-    first, second = distilled.verdict()
-    assert f"decide as their teacher on {100 * outcome['agreement']['test']['asked']['accuracy']:.4g} %" in first
-    assert f"F1 there is {outcome['student']['scores']['test']['asked']['f1']:.4g}" in second
-
-
-def test_the_student_is_kept_and_tracked_once(
-    distilling: Path, network_run: TrainResult, distilled: DistillResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert Ensemble.load(distilling / "student" / "ensemble.json") == distilled.ensemble
-    assert len(distilled.ensemble.trees) == 3
-    again = distill(distill_config(distilling), distilling / "again")
-    assert again.reused
-    assert again.ensemble == distilled.ensemble
-    other = distill(distill_config(distilling, "student.leaves=9", "tracking.enabled=false"), distilling / "other")
-    assert not other.reused
-    assert sum(len(tree.leaves) for tree in other.ensemble.trees) <= 9
-    tracked = distilled.outcome["tracked"]
-    run = MlflowClient(tracked["uri"]).get_run(tracked["run_id"])
-    for name, value in (
-        ("test/whole/f1", distilled.outcome["student"]["scores"]["test"]["whole"]["f1"]),
-        ("teacher_test/whole/f1", distilled.outcome["teacher"]["scores"]["test"]["whole"]["f1"]),
-        ("teacher_test_replay/whole/eta", distilled.outcome["teacher"]["replay"]["eta"]),
-        ("agreement_test/whole/accuracy", distilled.outcome["agreement"]["test"]["whole"]["accuracy"]),
-    ):
-        assert run.data.metrics[name] == pytest.approx(value), name
-    assert isinstance(network_run.model, Network)
-    assert run.data.tags["teacher_sha256"] == network_run.model.sha256
-    given = lineage(distilled.ensemble.sha256, tracked["uri"])  # of the student, and of its teacher
-    assert given.runs == (tracked["run_id"],)
-    assert {dataset.context for dataset in given.datasets} == set(splits.SIDES)
-    with monkeypatch.context() as patched:  # as MLflow itself answers
-        patched.setattr("foretail.models.mlflow.registry.answered", lambda *question: None)
-        by_mlflow = lineage(distilled.ensemble.sha256, tracked["uri"])
-    assert (given.runs, set(given.datasets)) == (by_mlflow.runs, set(by_mlflow.datasets))
-    config = distill_config(distilling)
-    registered = load_model("models:/foretail-drop@candidate", config.tracking, Store(config.store_dir))
-    assert registered == distilled.ensemble
 
 
 def test_a_missing_package_is_named_at_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,27 +323,3 @@ def test_a_missing_package_is_named_at_the_door(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ForetailError, match=r"pip install '\.\[nn\]'"):
         stage_settings(TrainConfig, "predictor=mlp")
-
-
-def test_what_cannot_be_distilled_is_refused(
-    distilling: Path, network_run: TrainResult, distilled: DistillResult, tmp_path: Path
-) -> None:
-    assert isinstance(network_run.model, Network)
-    with pytest.raises(ForetailError, match=r"there is no network .*model\.onnx"):
-        distill(distill_config(distilling, f"model={distilling / 'student'}"), tmp_path / "run")
-    other = json.dumps([vars(FeatureInput(item.name, "cell_bytes=512", 24)) for item in network_run.model.features])
-
-    model = onnx.load_from_string(network_run.model.content)
-    next(entry for entry in model.metadata_props if entry.key == "foretail.features").value = other
-    (tmp_path / "other.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ForetailError, match="another arithmetic"):
-        distill(distill_config(distilling, f"model={tmp_path / 'other.onnx'}"), tmp_path / "run")
-    with pytest.raises(ForetailError, match=r"student\.leaves is 3, fewer than two"):
-        distill(distill_config(distilling, "student.leaves=3"), tmp_path / "run")
-    with pytest.raises(
-        ForetailError, match=r"no run of scenario on_off_elephants is among its datasets: .*'datasets=\["
-    ):
-        distill(distill_config(distilling, "scenario=on_off_elephants"), tmp_path / "run")
-    with pytest.raises(ForetailError, match="recovered_loss means nothing to distill"):
-        distill_config(distilling, "operating_point.maximise=recovered_loss")
-    assert not (tmp_path / "run").exists()

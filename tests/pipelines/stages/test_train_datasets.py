@@ -1,4 +1,4 @@
-"""``foretail train`` on made-up datasets: predictors, weights of drops, windows of arrivals, and what is refused."""
+"""``foretail train`` on made-up datasets: predictors, weights of drops, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,44 +7,30 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pytest
 
-from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, SelectConfig, TrainConfig
-from foretail.configs.schema.tracking import Tracking
+from foretail.configs.schema.model_stages import ExportConfig, TrainConfig
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
-from foretail.features.catalog import FEATURE_GROUPS, FEATURES, SHADOW_COLUMNS, selection_cost, training_columns
+from foretail.features.catalog import FEATURE_GROUPS, FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules
-from foretail.features.rows.labelled_rows import ALONE, ASKED, LABEL, read_rows
-from foretail.features.rows.splits import SIDES, Selection
-from foretail.models.drop.network import Network
 from foretail.models.drop.thresholds.adaptive_threshold import TERMS, AdaptiveThreshold, mean_log_sent
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.models.mlflow.store import imported
 from foretail.models.mlflow.tracking import run_exists
-from foretail.models.scoring.metrics import rank
 from foretail.pipelines import cli
 from foretail.pipelines.exporting.network import decider_of
 from foretail.pipelines.exporting.predictor import export_drop_predictor
-from foretail.pipelines.runs.result import plain
-from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.predictors import untrained
-from foretail.pipelines.stages.distill import distill
-from foretail.pipelines.stages.select import select
 from foretail.pipelines.stages.train import train
-from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.training.fitting import TrainResult, find_split
+from foretail.pipelines.training.fitting import TrainResult
 from foretail.pipelines.training.scores import judge_run
 from foretail.pipelines.training.sending import LOGITS
 from foretail.sim_bridge.arrivals.files import Slotted
@@ -163,29 +149,6 @@ def test_threads_make_another_model_where_they_change_sums(folder: Path, dataset
     for predictor, reused in ((forest, True), (boosted, False)):
         assert not trained(folder, datasets, *predictor).reused
         assert trained(folder, datasets, *predictor, "trainer.jobs=2").reused == reused
-
-
-def test_a_window_is_a_study_that_nothing_else_takes(folder: Path, datasets: list[str]) -> None:
-    result = trained(folder, datasets, "predictor=boosted_trees", "window={behind: 1, ahead: 2}")
-    names = [item["name"] for item in result.outcome["features"]]
-    assert names[:5] == ["threshold_1_back", "queue_1_back", "same_port_1_back", "apart_1_back", "size_1_back"]
-    assert names[5:7] == ["threshold", "queue"]
-    assert len(names) == 4 * 5
-    with pytest.raises(ForetailError, match="sees a window of arrivals"):
-        load_model(str(folder / "out"), Tracking(enabled=False), Store(str(folder / "store")))
-
-
-def test_a_sequence_network_sees_fifteen_arrivals_before(folder: Path, datasets: list[str]) -> None:
-    fast = ["predictor=sequence", "predictor.rounds=3", "predictor.round_steps=20", "predictor.learning_rate=0.03"]
-    result = trained(folder, datasets, *fast, "predictor.width=8", "predictor.batch_rows=64")
-    assert isinstance(result.model, Network)
-    assert len(result.model.features) == 16 * 5
-    assert result.outcome["scores"]["test"]["whole"]["average_precision"] > 0.3
-    student = [f"store_dir={folder / 'store'}", f"datasets=[{','.join(datasets)}]", f"model={folder / 'out'}"]
-    with pytest.raises(ForetailError, match="sees a window of arrivals"):
-        distill(stage_settings(DistillConfig, *student, "tracking=off"), folder / "student")
-    with pytest.raises(ForetailError, match=r"= 17 is not a power of two"):
-        trained(folder, datasets, *fast, "window.ahead=1")
 
 
 def test_a_feature_that_never_changes_is_named(folder: Path) -> None:
@@ -442,9 +405,8 @@ def test_the_c_of_a_model_decides_as_its_scorer(place: Path, runs: dict[int, Dat
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (["window.behind=1"], "asks about one arrival at a time, as a switch: leave window out"),
-        (["predictor=mlp"], "lets trees decide in a running switch: choose a predictor of trees, or distill a network"),
-        (["predictor=logistic_regression"], "choose a predictor of trees, or distill a network"),
+        (["predictor=mlp"], "lets trees decide in a running switch: choose a predictor of trees"),
+        (["predictor=logistic_regression"], "choose a predictor of trees"),
         (["features.names=[pressure,incast]"], "which has no incast: take it out of features.names"),
         (["objective.rounds=1"], "objective.rounds"),
         (["objective.policy=dt"], "objective.policy = dt is unknown"),
@@ -516,56 +478,3 @@ def test_a_file_and_a_dataset_of_the_same_packets_are_sent_as_the_run_in_memory_
     assert learned["predicted_drops"] == of_file["policies"]["learned"]["predicted_drops"]
     assert learned["asked"] == runs[3].manifest.rows
     assert learned["predicted_drops"] >= np.count_nonzero(visits.value > 0) > 0
-
-
-CANDIDATES = ["threshold", "threshold_average", "queue"]
-
-
-def config_of(tmp_path: Path, *overrides: str) -> SelectConfig:
-    names = f"features.names=[{','.join(CANDIDATES)}]"
-    return stage_settings(SelectConfig, "scenario=tiny", f"store_dir={tmp_path / 'store'}", names, *overrides)
-
-
-@pytest.mark.ns3
-def test_a_selection_is_made_of_validation_rows_within_the_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = config_of(tmp_path, "budget.register_bits=0", "margin=0", "sampling.others=1")
-    _, split = find_split(config)
-    sides = {selection.dataset.path: side for side in SIDES for selection in getattr(split, side)}
-    read: list[tuple[str, tuple[str, ...]]] = []
-    rows = Selection.rows
-
-    def spied(selection: Selection, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        read.append((sides[selection.dataset.path], tuple(columns or ())))
-        return rows(selection, columns)
-
-    monkeypatch.setattr(Selection, "rows", spied)
-    result = select(config, tmp_path / "out")
-    columns = ("threshold", "threshold_average", "shadow_queue", LABEL, ASKED)
-    assert read == [("train", columns), ("train", columns), ("validation", columns)]
-
-    assert result.ports == 6
-    assert set(result.names) <= {"threshold", "queue"}
-    assert list(result.importances) == CANDIDATES
-    train = read_rows(split.train, training_columns(result.names, own_queues=False))
-    asked = read_rows(split.validation, training_columns(result.names, own_queues=False), region="asked")
-    model = untrained(config.predictor, config.trainer, ALONE).fit(train.x, train.lqd_drop)
-    last = result.path[-1]
-    assert last.average_precision == rank(asked.lqd_drop, model.probability(asked.x)).average_precision
-    assert last.cost == selection_cost(result.names, 6)
-    assert last.cost.register_bits == 0
-    again = select(config, tmp_path / "out")
-    assert (again.path, again.importances) == (result.path, result.importances)
-    *_, importances, path = result.tables()
-    order = [str(row[0]) for row in importances.rows]
-    assert order == sorted(CANDIDATES, key=lambda name: -result.importances[name].mean)
-    assert path.notes[-1] == f"features.names=[{','.join(result.names)}]"
-    numbers = pd.read_csv(tmp_path / "out" / "importances.csv")
-    assert numbers["mean"].tolist() == pytest.approx([result.importances[name].mean for name in numbers["feature"]])
-    assert set(numbers["feature"][numbers["selected"]]) == set(result.names)
-    assert {file.name for file in (tmp_path / "out").iterdir()} >= set(result.files) == set(result.document()["files"])
-    first, second = result.verdict()
-    assert f"{last.average_precision:.4g}: {', '.join(result.names)}." in first
-    assert f"needs {order[0]} most" in second
-    json.dumps(plain(result.document()), allow_nan=False)

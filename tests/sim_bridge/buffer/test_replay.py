@@ -18,13 +18,12 @@ from scipy.optimize import linear_sum_assignment
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules as ManifestRules
-from foretail.features.dataset.schema import SwitchGeometry, Victim
+from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Outcome
 from foretail.sim_bridge import _native
 from foretail.sim_bridge._native import Replay, feature_names, slotted
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs, replayed_push_outs
 from foretail.sim_bridge.policies import ASKING, BY_TAGS, KNOW_PRIORITIES, OF_ARRIVALS
-from foretail_studies.predictors.relabelling import relabelled
 from tests.examples import draws
 from tests.sim_bridge.slow_models.bytes import ByteRun, Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_models.lqd import Rules, Settings
@@ -280,7 +279,7 @@ def trace(folder: Path, geometry: Geometry, packets: Sequence[Packet], rules: Sl
     )
 
 
-def found(geometry: Geometry, packets: Sequence[Packet], rules: SlowRules = TAIL, victim: Victim = "tail") -> PushOuts:
+def found(geometry: Geometry, packets: Sequence[Packet], rules: SlowRules = TAIL) -> PushOuts:
     """The push-outs of LQD on the packets."""
     records = np.zeros(len(packets), REPLAY_DTYPE)
     for name, field in (("time_ns", "time_ns"), ("port", "port"), ("size_bytes", "size"), ("flow_class", "data")):
@@ -289,10 +288,10 @@ def found(geometry: Geometry, packets: Sequence[Packet], rules: SlowRules = TAIL
         RUN,
         switches=(SwitchGeometry(geometry.ports, geometry.buffer, geometry.rates_bps),),
         scenario={"topology": {"wire_overhead_bytes": geometry.overhead}},
-        rules=named(rules, "tail"),
+        rules=named(rules, rules.victim),
     )
     half = len(records) // 2
-    return replayed_push_outs(run, (records[:half], records[half:]), victim)
+    return replayed_push_outs(run, (records[:half], records[half:]))
 
 
 Contents = tuple[tuple[tuple[Packet, ...], int | None], ...]
@@ -423,32 +422,28 @@ def test_stretches_hold_every_run_of_the_same_sizes(data: st.DataObject, case: A
 
 @settings(max_examples=draws(120))
 @given(data=st.data(), case=few_packets((1,), control=False), rules=ANY_ORDER)
-def test_queues_hold_every_run_of_unit_packets(data: st.DataObject, case: Any, rules: SlowRules) -> None:
+def test_stretches_hold_every_run_of_unit_packets(data: st.DataObject, case: Any, rules: SlowRules) -> None:
     geometry, packets = case
     outs = found(geometry, packets, rules)
     n = len(outs.lqd_drop)
     score = np.array(data.draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)), np.int64)
     possible = on_rows(packets, labellings(geometry, packets, rules, any_victim=True))
-    for freedom in ("queue", "stretch"):  # with one size they are the same
-        check_best(outs.assign(score, freedom), possible, score)
-    others: tuple[Victim, ...] = ("head", "random", "tail_kept")
-    for victim in others:
-        labels = found(geometry, packets, rules, victim).lqd_drop
-        np.testing.assert_array_equal(outs.assign(labels, "queue"), labels, victim)
+    check_best(outs.assign(score), possible, score)
 
 
 @settings(max_examples=draws(40))
 @given(case=byte_arrivals(), rules=ANY_ORDER, seed=st.integers(0, 99))
-def test_in_bytes_the_order_of_freedoms_holds(case: tuple[Geometry, list[Packet]], rules: SlowRules, seed: int) -> None:
+def test_in_bytes_the_best_labels_are_no_worse_than_those_of_the_run(
+    case: tuple[Geometry, list[Packet]], rules: SlowRules, seed: int
+) -> None:
     geometry, packets = case
     outs = found(geometry, packets, rules)
     score = np.random.default_rng(seed).random(len(outs.lqd_drop))
-    in_stretch, in_queue = outs.assign(score), outs.assign(score, "queue")
-    assert in_stretch.sum() == in_queue.sum() == outs.lqd_drop.sum()
-    assert score[outs.lqd_drop].sum() <= score[in_stretch].sum() + 1e-9 <= score[in_queue].sum() + 2e-9
-    for freedom in ("stretch", "queue"):
-        np.testing.assert_array_equal(outs.assign(outs.lqd_drop, freedom), outs.lqd_drop)
-        np.testing.assert_array_equal(outs.assign(np.zeros(len(score)), freedom), outs.lqd_drop, "ties are the run's")
+    chosen = outs.assign(score)
+    assert chosen.sum() == outs.lqd_drop.sum()
+    assert score[outs.lqd_drop].sum() <= score[chosen].sum() + 1e-9
+    np.testing.assert_array_equal(outs.assign(outs.lqd_drop), outs.lqd_drop)
+    np.testing.assert_array_equal(outs.assign(np.zeros(len(score))), outs.lqd_drop, "ties are the run's")
 
 
 @settings(max_examples=draws(100))
@@ -471,16 +466,12 @@ def test_the_greedy_choice_is_the_best_matching(seed: int, places: int, share: f
     assert ((wanted >= first) & (wanted <= last)).all(), "victims in order go to push-outs in order"
 
 
-def test_rows_under_another_rule_are_those_of_a_replay(tmp_path: Path) -> None:
-    """Two full packets in the queue and a third: the tail victim is the arrival, the head victim the one waiting."""
+def test_traces_are_joined(tmp_path: Path) -> None:
+    """Two full packets in the queue and a third: the tail victim is the arrival."""
     geometry = Geometry(300, (10**9, 10**9))
     packets = [Packet(row, row, 0, 100) for row in range(4)]
     dataset = trace(tmp_path, geometry, packets)
     assert push_outs(dataset).lqd_drop.tolist() == [False, False, False, True]
-    under = relabelled(dataset, "head")
-    assert under.lqd_drop.tolist() == [False, True, False, False]
-    assert under.features.shape[0] == 4
-    assert relabelled(dataset, "tail").asked.tolist() == [False, True, True, False], "safe, two asked, over threshold"
     both = PushOuts.together([push_outs(dataset), push_outs(dataset)])
     np.testing.assert_array_equal(both.assign([0, 9, 0, 0, 0, 0, 9, 0]), [0, 1, 0, 0, 0, 0, 1, 0])
     np.testing.assert_array_equal(both.assign([9, 0, 0, 0, 0, 0, 0, 1]), [0, 0, 0, 1, 0, 0, 0, 1], "0 is being sent")
@@ -492,8 +483,8 @@ def test_what_cannot_be_assigned_is_refused(tmp_path: Path) -> None:
     for score in (np.zeros(3), np.array([0, np.nan, 0, 0])):
         with pytest.raises(ForetailError, match="the scores must be 4 finite numbers, one for every labelled row"):
             outs.assign(score)
-    with pytest.raises(ForetailError, match="is known for tail victims: use victim tail"):
-        found(geometry, packets, victim="head").assign(np.zeros(4))
+    with pytest.raises(ForetailError, match="is known for tail victims of LQD"):
+        found(geometry, packets, SlowRules("counted", "lowest_port", "head"))
     dataset = trace(tmp_path, geometry, packets, SlowRules("counted", "lowest_port", "head"))
     wrong = Dataset(dataset.path, replace(dataset.manifest, rules=ManifestRules("counted", "lowest_port", "tail")))
     with pytest.raises(ForetailError, match="does not reproduce its labels: collect the trace again"):
