@@ -9,7 +9,6 @@ import csv
 import json
 from dataclasses import fields
 from fractions import Fraction
-from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -168,29 +167,6 @@ def test_cycles_repeat_in_the_simulator_and_potentials_prove_the_bound(
         assert not graph.proves(worse, graph.lead - int(bound.cost) * graph.wrong)
 
 
-@pytest.mark.nightly
-def test_of_all_sequences_of_seven_packets_none_costs_more_than_a_packet_per_wrong_prediction() -> None:
-    """N = B = 2: ports, predictions and slots with at most 2 arrivals, 3 slots apart at most."""
-    gaps_of = [one for one in product(range(3), repeat=6) if all(a or b for a, b in pairwise(one))]
-    slots = np.array([np.cumsum([0, *one]) for one in gaps_of])
-    told = np.array(list(product((0, 1), repeat=7)), np.uint8)
-    slot = np.repeat(slots, len(told), axis=0) + 20 * np.arange(len(slots) * len(told))[:, None]
-    predictions = np.tile(told, (len(slots), 1))
-    reached = 0
-    for ports in product((0, 1), repeat=6):  # the first packet goes to port 0: both ties give the same figures
-        port = np.broadcast_to(np.array([0, *ports], np.int32), slot.shape)
-        for tie in ("lowest_port", "highest_port"):
-            packets = np.ascontiguousarray(slot.ravel()), np.ascontiguousarray(port.ravel())
-            own = slotted("credence", 2, 2, *packets, np.ascontiguousarray(predictions.ravel()), tie=tie)
-            label = np.asarray(own["lqd_drop"]).reshape(slot.shape)
-            sent = (np.asarray(own["outcome"]).reshape(slot.shape) == 0).sum(axis=1)
-            lead = (label == 0).sum(axis=1) - sent
-            wrong = (label != predictions).sum(axis=1)
-            assert (lead <= wrong).all()
-            reached = max(reached, int(lead.max()))
-    assert reached > 1
-
-
 def flipped_family(ports: int, buffer: int) -> tuple[str, str]:
     """One wrong prediction that costs B - 1: the last packet that fills the buffer, to port 0, is predicted to pass."""
     slots, held = "", 0
@@ -215,23 +191,6 @@ def test_where_the_model_is_left_one_wrong_prediction_costs_without_end(times: i
     lead, drop, passed = counts("credence", 2, 4, *graph.walk(bound.cycle, times))
     assert lead >= times - 2
     assert drop + passed == 1
-
-
-def test_the_papers_safeguard_is_unbounded_where_ports_do_not_divide_the_buffer() -> None:
-    graph = explore(Policy(3, 4, safeguard="paper"))
-    bound = least_cost(graph)
-    assert bound.cost is None
-    measured = []
-    for times in (3, 13):
-        slots, predictions = graph.walk(bound.cycle, times)
-        slot, port = parse(slots)
-        assert max(np.bincount(slot)) <= 3
-        told = [int(one) for one in predictions]
-        lead, label = slow_lead(graph.policy, slot, port, told)
-        measured.append((lead, int((np.array(label) != told).sum())))
-    (few, few_wrong), (many, many_wrong) = measured
-    assert (many - few, many_wrong - few_wrong) == (10 * int(graph.lead[bound.cycle].sum()), 0)
-    assert many > few
 
 
 @pytest.mark.parametrize(
