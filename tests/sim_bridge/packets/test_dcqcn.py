@@ -472,14 +472,3 @@ def test_every_message_arrives_and_irn_repeats_each_loss_once(
         within = max(happened) - min(happened) < (window or BDP_SEGMENTS)
         assert found["retransmissions"] <= len(happened) * (1 if within else 2)
     assert found["retransmissions"] >= len(happened)
-
-
-@pytest.mark.parametrize("control", [None, "powertcp", "dcqcn"])
-def test_answers_of_rdma_stand_beside_a_background_of_tcp(control: str | None) -> None:
-    changes: dict[str, Any] = {"transport__name": "irn", "transport__background_name": "cubic", "policy__name": "dt"}
-    changes |= {"transport__rdma__control": control}
-    flows, _ = finished(settings(**changes))
-    assert (flows["fct_ns"] > 0).all()
-    of_tcp, _ = finished(settings(transport__name="cubic", policy__name="dt", transport__mark_bytes=0))
-    answers = flows["query"] >= 0
-    assert flows["fct_ns"][answers].mean() < of_tcp["fct_ns"][answers].mean() / 2
