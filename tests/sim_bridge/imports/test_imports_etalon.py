@@ -170,17 +170,30 @@ def test_labels_do_not_depend_on_the_windows(
     run = geometry(buffer_bytes, 10**10, 10**9, 10**10, 10**10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", least)
-        counters = write_open_loop_dataset(folder / "dataset", run, np.array_split(arrivals, 5))
+        write_open_loop_dataset(folder / "dataset", run, np.array_split(arrivals, 5))
     dataset = Dataset.open(folder / "dataset")
     at_once = replay_of("lqd", run, features=True).feed(arrivals)
     data = arrivals["flow_class"] != FlowClass.CONTROL
     rows = dataset.frame()
     np.testing.assert_array_equal(rows["lqd_drop"], at_once["lqd_drop"][data] != 0)
     np.testing.assert_array_equal(rows["lqd_drop"], at_once["outcome"][data] != Outcome.ACCEPTED)
-    assert counters["data_drops.pushed_out"] == np.count_nonzero(at_once["outcome"][data] == Outcome.PUSHED_OUT)
     np.testing.assert_array_equal(rows["threshold"], at_once["features"][data, THRESHOLD])
     assert (rows["fate_time_ns"] <= rows["time_ns"] + longest_stay_ns(run)).all()
     assert dataset.manifest.control_rows == np.count_nonzero(~data)
+
+
+def test_late_push_outs_are_labelled(tmp_path: Path, emulated: tuple[Records, Records]) -> None:
+    packets, events = emulated
+    _, arrivals = read(log_of(tmp_path, packets, events))
+    run = geometry(300_000, *[2 * 10**10] * RACKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", 16)
+        counters = write_open_loop_dataset(tmp_path / "dataset", run, [arrivals])
+    at_once = replay_of("lqd", run, features=True).feed(arrivals)
+    data = arrivals["flow_class"] != FlowClass.CONTROL
+    assert counters["data_drops.pushed_out"] == np.count_nonzero(at_once["outcome"][data] == Outcome.PUSHED_OUT) > 20
+    rows = Dataset.open(tmp_path / "dataset").frame(["lqd_drop"])
+    np.testing.assert_array_equal(rows["lqd_drop"], at_once["lqd_drop"][data] != 0)
 
 
 def bytes_of(change: Callable[[Records], None]) -> Callable[[bytes], bytes]:

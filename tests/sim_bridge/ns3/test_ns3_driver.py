@@ -107,16 +107,6 @@ def test_what_a_policy_does_not_heed_changes_nothing(simulate: Any, policy: str)
     np.testing.assert_array_equal(run.flows(), same.flows())
 
 
-def test_the_exact_virtual_lqd_is_the_real_one_under_lqd(simulate: Any) -> None:
-    run = simulate(trace=True)
-    assert total(run.summary, "threshold_deficits") == 0
-    records = arrivals_of(run)
-    data = records[records["flow_class"] != FlowClass.CONTROL]
-    lost = np.isin(data["outcome"], [Outcome.BUFFER_FULL, Outcome.PUSHED_OUT])
-    np.testing.assert_array_equal(lost, data["lqd_drop"] == 1)
-    assert run.summary["labelled_drops"] == np.count_nonzero(lost) > 100
-
-
 def test_a_trace_has_every_packet_that_occamy_expels(simulate: Any) -> None:
     """Some of them when the label was long known: the virtual LQD had sent them, or dropped them."""
     run = simulate(policy__name="occamy", policy__alpha=8.0, trace=True)

@@ -230,14 +230,6 @@ def test_a_receiver_notifies_as_often_as_it_may(transport: str, interval_ns: int
         assert 0.9 * most <= notifications <= most
 
 
-def test_a_message_alone_goes_at_the_rate_of_its_link() -> None:
-    """It finds no queue, so nothing tells it to slow down."""
-    (with_dcqcn,), (without,) = (
-        counts(star([[1_000_000]], transport__rdma__control=control))[1]["fct_ns"] for control in ("dcqcn", None)
-    )
-    assert with_dcqcn == without
-
-
 @pytest.mark.parametrize("transport", ["roce", "irn"])
 def test_packets_leave_when_the_law_lets_them(tmp_path: Path, transport: str) -> None:
     """Each sender of a run: its notifications at the switch tell when its packets have to come there."""

@@ -298,6 +298,7 @@ def test_known_cases() -> None:
 
 test_what_cannot_be_assigned_is_refused = refusing(
     (lambda: pieces(3, 0, 5), "spines = 0 is too small: give at least 1"),
+    (lambda: assigned([Message(0, 1, 5, 0, 2, 0)], 0, 2), "spines = 0 is too small: give at least 1"),
     (lambda: pieces(-1, 4, 5), "flows = -1 is too small: give at least 0"),
     (lambda: pieces(3, 4, 0), "size_bytes = 0 is too small"),
     (lambda: pieces(3, 4, 5, first_spine=4), "first_spine = 4 is not one of 4 spines: give 0 to 3"),
