@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from foretail.features.dataset.reader import Dataset
-from tests.export.conformance import COLUMNS, FRONT_ENDS, Case, cases, collected, run
+from tests.export.conformance import FRONT_ENDS, Case, cases, collected, run
 
 pytestmark = pytest.mark.ns3
 
@@ -23,12 +22,3 @@ def test_every_target_is_proven_and_decides_as_the_framework(case: Case, dataset
     assert set(outcome.methods) == {"c", "p4", "onnx"}
     assert outcome.points == 20_000
     assert outcome.emitted_leaves <= outcome.leaves
-
-
-def test_cases_span_what_they_say() -> None:
-    found = cases(200, seed=1)
-    assert {case.front_end for case in found} == set(FRONT_ENDS)
-    assert {case.depth for case in found} == set(range(1, 9))
-    sizes = np.array([(case.trees, len(case.columns)) for case in found])
-    assert sizes.min() == 1
-    assert sizes.max(axis=0).tolist() == [64, len(COLUMNS)]

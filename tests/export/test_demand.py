@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.export.demand import TARGETS, export_demand
 from foretail.export.demand.c_code import FixedLinear, FixedTrees, fixed_point, prove_header, render_header
+from foretail.export.demand.onnx_graph import TOLERANCE, compare_graph, render_graph
 from foretail.export.proof import ProofError, at_most
 from foretail.features.demand.matrix import DemandSequence
 from foretail.models.demand.attention import HistoryAttention
@@ -253,10 +255,6 @@ def test_decimals_are_never_less(number: Fraction) -> None:
     ids=repr,
 )
 def test_onnx_is_the_predictor(predictor: DemandPredictor, tmp_path: Path) -> None:
-    import onnx
-
-    from foretail.export.demand.onnx_graph import TOLERANCE, render_graph
-
     trained = copy.deepcopy(predictor).fit(runs())
     certificate = export_demand(trained, "onnx", tmp_path / "out", "next_demand")
     names = {path.name for path in (tmp_path / "out").iterdir()}
@@ -270,10 +268,6 @@ def test_onnx_is_the_predictor(predictor: DemandPredictor, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("predictor", [LinearEntries(window=2), LowRank(), HistoryAttention(steps=20)], ids=repr)
 def test_changed_weights_are_found(predictor: DemandPredictor) -> None:
-    import onnx
-
-    from foretail.export.demand.onnx_graph import compare_graph, render_graph
-
     trained = copy.deepcopy(predictor).fit(runs())
     model = onnx.load_from_string(render_graph(trained, "p"))
     changed = 0

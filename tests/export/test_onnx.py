@@ -7,14 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 
 from foretail.core.errors import ForetailError
+from foretail.export.onnx import graph as onnx_graph
+from foretail.export.onnx.graph import OnnxPredictor, read_onnx, render_onnx
 from foretail.export.onnx.target import Onnx
 from foretail.export.passes import lower
 from foretail.export.proof import ProofError
@@ -23,9 +25,6 @@ from foretail.models.ensemble.boxes import difference, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, votes_of
 from tests.examples import draws
 from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump
-
-if TYPE_CHECKING:
-    import onnx
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +39,10 @@ def lowered(trained: Trained) -> Ensemble:
 
 @pytest.fixture(scope="module")
 def content(lowered: Ensemble) -> bytes:
-    from foretail.export.onnx.graph import render_onnx
-
     return render_onnx(lowered)
 
 
 def test_an_export_is_complete_and_proven(trained: Trained, tmp_path: Path) -> None:
-    from foretail.export.onnx.graph import OnnxPredictor
-
     exported = export(trained.ensemble, Onnx(), tmp_path / "out")
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"drop_predictor.onnx", "certificate.json", "digest.json", "ensemble.json"}
@@ -64,11 +59,6 @@ def test_an_export_is_complete_and_proven(trained: Trained, tmp_path: Path) -> N
 
 
 def test_equal_ensembles_give_equal_bytes_that_the_checker_accepts(lowered: Ensemble, content: bytes) -> None:
-    import onnx
-
-    from foretail.export.onnx import graph as onnx_graph
-    from foretail.export.onnx.graph import render_onnx
-
     assert render_onnx(Ensemble.from_json(lowered.to_json())) == content
     onnx.checker.check_model(content, full_check=True)
     model = onnx.load_from_string(content)
@@ -83,8 +73,6 @@ def test_equal_ensembles_give_equal_bytes_that_the_checker_accepts(lowered: Ense
 @settings(max_examples=draws(25))
 @given(forests())
 def test_every_forest_is_exact_on_every_cell_and_box(trained: Trained) -> None:
-    from foretail.export.onnx.graph import OnnxPredictor, read_onnx, render_onnx
-
     for method, max_cells in (("cells", 10**8), ("boxes", 0)):
         lowered = lower(trained.ensemble, max_cells=max_cells)
         voted = lowered.ensemble
@@ -112,10 +100,6 @@ def wide(bits: int, trees: int, seed: int = 1) -> Ensemble:
 
 @pytest.mark.parametrize(("bits", "trees", "digits"), [(8, 4, 1), (20, 3, 1), (24, 3, 2), (40, 5, 2), (52, 700, 4)])
 def test_votes_wider_than_float32_are_added_exactly(bits: int, trees: int, digits: int) -> None:
-    import onnx
-
-    from foretail.export.onnx.graph import OnnxPredictor, render_onnx
-
     ensemble = wide(bits, trees)
     x = np.random.default_rng(2).integers(0, 1 << 24, (2000, 3))
     content = render_onnx(ensemble)
@@ -128,8 +112,6 @@ def test_votes_wider_than_float32_are_added_exactly(bits: int, trees: int, digit
 
 
 def test_votes_that_fill_64_bits_are_refused() -> None:
-    from foretail.export.onnx.graph import render_onnx
-
     tree = stump([-float(np.nextafter(16, 0)), 15.0])
     trees = (replace(tree, votes=votes_of(tree.value, 58)),) * 2
     ensemble = Ensemble((FeatureInput("f0", "", 8),), trees, Fraction(0), 0.0, "logit", 58, 0)
@@ -138,8 +120,6 @@ def test_votes_that_fill_64_bits_are_refused() -> None:
 
 
 def test_inputs_outside_their_range_count_as_the_nearest_value(lowered: Ensemble, content: bytes) -> None:
-    from foretail.export.onnx.graph import OnnxPredictor
-
     random = np.random.default_rng(3)
     x = random.integers(-(1 << 63), 1 << 63, (2000, 4)) >> random.integers(0, 63, (2000, 4))
     x = np.concatenate([x, [[1 << 24] * 4, [(1 << 24) + 1] * 4, [-1] * 4, [(1 << 63) - 1] * 4, [-(1 << 63)] * 4]])
@@ -148,8 +128,6 @@ def test_inputs_outside_their_range_count_as_the_nearest_value(lowered: Ensemble
 
 
 def test_tau_is_an_input_with_a_default(trained: Trained, lowered: Ensemble, content: bytes) -> None:
-    from foretail.export.onnx.graph import OnnxPredictor
-
     predictor = OnnxPredictor(content)
     score, drop = predictor.run(trained.rows)
     assert lowered.default_tau is not None
@@ -162,26 +140,16 @@ def test_tau_is_an_input_with_a_default(trained: Trained, lowered: Ensemble, con
 # ---- what is not the model is caught -------------------------------------------------------------------------------
 
 
-Change = Callable[["onnx.ModelProto"], object]
-
-
-def _onnx() -> ModuleType:
-    import onnx
-
-    return onnx
+Change = Callable[[onnx.ModelProto], object]
 
 
 def _changed(content: bytes, change: Change) -> bytes:
-    import onnx
-
     model = onnx.load_from_string(content)
     change(model)
     return bytes(model.SerializeToString(deterministic=True))
 
 
 def _list(model: onnx.ModelProto, name: str) -> Any:
-    import onnx
-
     (regressor,) = (node for node in model.graph.node if node.op_type == "TreeEnsembleRegressor")
     (attribute,) = (item for item in regressor.attribute if item.name == name)
     return {onnx.AttributeProto.FLOATS: attribute.floats, onnx.AttributeProto.INTS: attribute.ints}.get(
@@ -190,16 +158,12 @@ def _list(model: onnx.ModelProto, name: str) -> Any:
 
 
 def _set_constant(model: onnx.ModelProto, name: str, value: Any) -> None:
-    import onnx
-
     (tensor,) = (item for item in model.graph.initializer if item.name == name)
     tensor.CopyFrom(onnx.numpy_helper.from_array(np.array(value, np.int64), name))
 
 
 @pytest.mark.parametrize("max_cells", [0, 10**8])
 def test_every_changed_threshold_and_vote_is_caught(max_cells: int, lowered: Ensemble, content: bytes) -> None:
-    import onnx
-
     modes = list(_list(onnx.load_from_string(content), "nodes_modes"))
     tests = [place for place, mode in enumerate(modes) if mode == b"BRANCH_LEQ"]
     leaves = range(len(_list(onnx.load_from_string(content), "target_weights")))
@@ -217,8 +181,6 @@ def test_every_changed_threshold_and_vote_is_caught(max_cells: int, lowered: Ens
 
 
 def test_every_swapped_branch_is_caught(lowered: Ensemble, content: bytes) -> None:
-    import onnx
-
     model = onnx.load_from_string(content)
     tests = [place for place, mode in enumerate(_list(model, "nodes_modes")) if mode == b"BRANCH_LEQ"]
     for place in tests:
@@ -263,13 +225,13 @@ def _attribute(node: int, name: str) -> Callable[[onnx.ModelProto], Any]:
         _set("target_nodeids", 0, 0),
         lambda model: _list(model, "target_weights").append(1.0),
         lambda model: _list(model, "nodes_values").append(1.0),
-        lambda model: _attribute(0, "to")(model).__setattr__("i", _onnx().TensorProto.FLOAT16),
+        lambda model: _attribute(0, "to")(model).__setattr__("i", onnx.TensorProto.FLOAT16),
         lambda model: _attribute(3, "axis")(model).__setattr__("i", 0),
         lambda model: _attribute(1, "post_transform")(model).__setattr__("s", b"LOGISTIC"),
         lambda model: _attribute(1, "aggregate_function")(model).__setattr__("s", b"MAX"),
-        lambda model: model.graph.node[1].attribute.append(_onnx().helper.make_attribute("base_values", [1.0])),
+        lambda model: model.graph.node[1].attribute.append(onnx.helper.make_attribute("base_values", [1.0])),
         lambda model: model.graph.node[5].__setattr__("op_type", "GreaterOrEqual"),
-        lambda model: model.graph.node.append(_onnx().helper.make_node("Identity", ["score"], ["again"])),
+        lambda model: model.graph.node.append(onnx.helper.make_node("Identity", ["score"], ["again"])),
         lambda model: model.graph.node.pop(5),
         lambda model: model.graph.node.pop(1),
         lambda model: model.graph.input.pop(1),
@@ -291,8 +253,6 @@ def test_any_other_change_is_caught(change: Change, lowered: Ensemble, content: 
 
 
 def test_float32_sums_that_could_round_are_not_read() -> None:
-
-    from foretail.export.onnx.graph import read_onnx, render_onnx
 
     ensemble = wide(20, 3)
     content = render_onnx(ensemble)

@@ -28,7 +28,6 @@ from foretail.features.catalog import FEATURES
 from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass
 from foretail.gym import ACCEPT, DROP, BufferEnv, BufferVectorEnv, FromDatasets, FromFile, Generated, Reward, Traffic
-from foretail.gym.environment import DEFAULT_FEATURES
 from foretail.gym.traffic import Episode, RecordedEpisode, SlottedEpisode
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.sim_bridge._native import slotted
@@ -97,15 +96,6 @@ def credence(predicts_drop: Callable[[dict[str, int], dict[str, Any]], bool]) ->
         return DROP if predicts_drop(observed, info) else ACCEPT
 
     return rule
-
-
-@settings(max_examples=draws(200))
-@given(case=slotted_arrivals().filter(lambda case: bool(case.slot)))
-def test_always_accepting_is_complete_sharing(case: SlottedArrivals) -> None:
-    run = native("cs", case)
-    lost, earned, _ = play(BufferEnv(Given((in_slots(case),))), DEFAULT_FEATURES, always, [1] * len(case.slot))
-    assert lost == (run["outcome"] != 0).tolist()
-    assert earned == run["transmitted"]
 
 
 @settings(max_examples=draws(200))

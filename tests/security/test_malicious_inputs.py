@@ -27,9 +27,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import xxhash
 
-from foretail.core.digest import DIGEST_FILE
+from foretail.core import digest
+from foretail.core.digest import DIGEST_FILE, check_folder
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import render_c
 from foretail.export.folder import check_name
@@ -133,23 +133,26 @@ OUTSIDE = ("../secret", "../../secret", "/etc/passwd", "a/../../secret", "..", "
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-@pytest.mark.parametrize("file", ["result.json", DIGEST_FILE, "manifest.json"])
+@pytest.mark.parametrize("file", ["result.json", "manifest.json"])
 def test_files_outside_of_a_folder_are_not_read(file: str, name: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    for seed in READERS[file.removesuffix(".json")].seeds(tmp_path / "seeds" if file != DIGEST_FILE else folder):
+    for seed in READERS[file.removesuffix(".json")].seeds(tmp_path / "seeds"):
         document = json.loads(seed)
-        if file == DIGEST_FILE:
-            hashes = {name: "0" * 32}
-            lines = "".join(f"{value}  {key}\n" for key, value in hashes.items())
-            document |= {"files": hashes, "of_files": xxhash.xxh3_128_hexdigest(lines.encode())}
-        elif file == "result.json":
+        if file == "result.json":
             document["files"] = [name]
         else:
             document["files"][0]["path"] = name
         (folder / file).write_text(json.dumps(document))
     with pytest.raises(ForetailError):
         READERS[file.removesuffix(".json")].read(folder / file)
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_digests_speak_of_no_file_outside_of_their_folder(name: str, tmp_path: Path) -> None:
+    (tmp_path / DIGEST_FILE).write_text(digest._text_of({name: "0" * 32}))
+    with pytest.raises(ForetailError, match=r"digest\.json was altered or damaged"):
+        check_folder(tmp_path, "make it again")
 
 
 @pytest.mark.parametrize("prefix", [*OUTSIDE, "a b", "a;b", "a\nb", 'a"b', "a*/b", "A", "", "1a", "a" * 100])

@@ -78,13 +78,6 @@ def test_contraction_is_that_of_the_rule_in_any_order(graph: JobGraph, seed: int
     assert found.contracted() == found
 
 
-def test_chains_become_one_task_and_a_diamond_stays() -> None:
-    assert CHAIN.contracted() == JobGraph((6.0,), {})
-    assert DIAMOND.contracted() == DIAMOND
-    skipped = JobGraph((1.0, 2.0, 4.0), {(0, 1): 5.0, (1, 2): 7.0, (0, 2): 3.0})
-    assert skipped.contracted() == JobGraph((7.0,), {})
-
-
 @pytest.mark.parametrize(
     ("name", "tasks", "contracted", "giga_operations"),
     [("AlexNet", 23, 1, 1.4), ("VGG16", 41, 1, 31), ("ResNet18", 71, 10, 3.6), ("DenseNet121", 429, 4, 5.7)],

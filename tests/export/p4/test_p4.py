@@ -394,23 +394,6 @@ def with_tau(text: str, tau: int, bits: int) -> str:
     return text
 
 
-@settings(max_examples=draws(15))
-@given(trained=forests(max_trees=7, max_depth=3), decision=st.sampled_from(("leaf_rows", "groups", "product")))
-def test_any_tau_is_compared_with_the_sum_of_any_forest(trained: Trained, decision: str) -> None:
-    lowered = lower(trained.ensemble)
-    ensemble, texts = lowered.ensemble, texts_of(lowered.ensemble, "auto", decision, profile="tofino")
-    assert prove_files(lowered, P4(profile="tofino"), encoded(texts))[0].method == "cells"
-    bits, sums = score_bits(ensemble, TNA), ensemble.score(trained.rows)
-    half, near = 1 << (bits - 1), int(sums[0])
-    if bits > TOFINO.largest_integer_bits:
-        return  # is proven for its tau, and refused by the profile
-    for tau in (-half, half - 1, near, near - 1, int(sums.max()), int(sums.min()) - 1):
-        changed = with_tau(texts["p.p4"], tau, bits)
-        for row, total in zip(trained.rows[:5], sums[:5].tolist(), strict=True):
-            inputs = {f"f_{f.name}": int(v) for f, v in zip(ensemble.features, row, strict=True)}
-            assert run_slowly(changed, inputs) == (total, total > tau)
-
-
 @pytest.mark.slow
 def test_every_tau_of_an_integer_is_compared_as_it_is() -> None:
     ensemble = small_ensemble(3)  # with negative votes

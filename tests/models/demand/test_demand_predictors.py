@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -365,8 +366,6 @@ def test_a_kind_without_a_name_has_no_file() -> None:
 @settings(max_examples=draws(20), deadline=None)
 @given(SEEDS, st.integers(1, 30), st.integers(1, 5))
 def test_trees_of_the_front_end_are_those_of_xgboost(seed: int, trees: int, depth: int) -> None:
-    import xgboost
-
     random = np.random.default_rng(seed)
     rows = random.integers(0, 1 << 24, (60, 3))
     booster = xgboost.train(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import joblib
 import lightgbm
@@ -19,6 +19,8 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 import skops.io
+import treelite
+import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.calibration import CalibratedClassifierCV
@@ -26,6 +28,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, TunedThresholdClassifierCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
 
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble import model_files
@@ -37,11 +40,6 @@ from tests.examples import draws
 from tests.forests import CLASSIFIERS, classified, read, untrained
 from tests.refusals import refusing
 
-if TYPE_CHECKING:
-    import treelite
-    import xgboost
-
-
 TWO = (FeatureInput("queue", "", 10), FeatureInput("occupancy", "", 10))
 
 
@@ -52,8 +50,6 @@ def _rows(count: int = 200, features: int = 2, seed: int = 1) -> tuple[npt.NDArr
 
 
 def _own_sum(model: Any, x: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    import xgboost
-
     if isinstance(model, xgboost.XGBModel):
         # XGBClassifier.predict would add and subtract the base around every leaf of DART
         margin: npt.NDArray[np.float32] = model.get_booster().predict(xgboost.DMatrix(x), output_margin=True)
@@ -123,9 +119,6 @@ def test_the_cut_of_a_wide_feature_is_where_the_framework_rounds_to_the_other_si
 
 
 def test_a_forest_keeps_the_probabilities_that_treelite_would_round_anew() -> None:
-    import treelite
-    from sklearn.ensemble import RandomForestClassifier
-
     x, y = _rows(400)
     forest = RandomForestClassifier(8, max_depth=4, class_weight="balanced_subsample", random_state=1).fit(x, y)
     own = np.concatenate([tree.tree_.value[tree.tree_.children_left < 0, 0, 1] for tree in forest.estimators_])
@@ -156,8 +149,6 @@ def test_visits_are_the_training_rows_where_the_framework_counts_them() -> None:
 
 
 def test_an_early_stopped_classifier_is_read_as_it_predicts_and_its_booster_is_refused() -> None:
-    import xgboost
-
     x, y = _rows(400)
     model = xgboost.XGBClassifier(n_estimators=50, max_depth=2, early_stopping_rounds=2, n_jobs=1)
     model.fit(x[:200], y[:200], eval_set=[(x[200:], ~y[200:])], verbose=False)
@@ -185,9 +176,6 @@ def test_boosting_that_stopped_early_is_read_as_far_as_it_went(kind: str, settin
 
 
 def test_names_that_the_model_knows_are_compared() -> None:
-    import xgboost
-    from sklearn.ensemble import RandomForestClassifier
-
     x, y = _rows()
     table = pd.DataFrame(x, columns=["queue", "occupancy"])
     named = RandomForestClassifier(2, max_depth=2, random_state=1).fit(table, y)
@@ -209,8 +197,6 @@ def _made(kind: str, *given: Any, **settings: Any) -> Any:
 
 
 def test_a_value_that_counts_as_missing_is_refused() -> None:
-    import xgboost
-
     x, y = np.arange(40).reshape(-1, 2), np.arange(20) % 3 == 0
     for missing in (0, 7.0):
         model = xgboost.XGBClassifier(n_estimators=2, max_depth=2, missing=missing, n_jobs=1).fit(x, y)
@@ -218,17 +204,16 @@ def test_a_value_that_counts_as_missing_is_refused() -> None:
             from_xgboost(model, TWO)
     for missing in (np.nan, -1):
         from_xgboost(xgboost.XGBClassifier(n_estimators=2, missing=missing, n_jobs=1).fit(x, y), TWO)
+    wide = xgboost.XGBClassifier(n_estimators=2, n_jobs=1, missing=1 << 25).fit(x, y)
+    with pytest.raises(ForetailError, match=r"takes missing=3.35544e[+]07 for a missing value"):
+        from_xgboost(wide, [replace(TWO[0], bits=26), TWO[1]])
 
 
 def _booster(x: Any, y: Any, rounds: int = 2, data: dict[str, Any] | None = None, **settings: Any) -> xgboost.Booster:
-    import xgboost
-
     return xgboost.train({"max_depth": 2, **settings}, xgboost.DMatrix(x, label=y, **(data or {})), rounds)
 
 
 def _linear(x: Any, y: Any) -> xgboost.Booster:
-    import xgboost
-
     return xgboost.train({"objective": "binary:logistic", "booster": "gblinear"}, xgboost.DMatrix(x, label=y), 2)
 
 
@@ -236,8 +221,6 @@ def _boosted(
     operator: str, thresholds: list[float], base: float = 0.25, leaves: tuple[float, float] = (-1.5, 0.5), **meta: Any
 ) -> treelite.Model:
     """One stump per threshold: leaves[0] where x `operator` threshold, else leaves[1]."""
-    from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
-
     given = {"task_type": "kBinaryClf", "link": "sigmoid", "average": False, "dtype": "float32", **meta}
     builder: Any = ModelBuilder(
         threshold_type=given["dtype"],
@@ -271,8 +254,6 @@ NARROW = [FeatureInput("a", "", 4)]
     "threshold", [2.5, 3.0, 7.25, 2.9999998, 3.0000002, 0.0, -0.0, -1.0, 1e-30, 14.0, 15.0, 15.5, 16.0, 1e30, -1e30]
 )
 def test_splits_are_read_with_either_comparison_wherever_they_lie(operator: str, dtype: str, threshold: float) -> None:
-    import treelite
-
     model = _boosted(operator, [threshold, 5.0], dtype=dtype)
     ensemble = from_treelite(model, NARROW)
     x = np.arange(16)[:, np.newaxis]
@@ -396,14 +377,6 @@ class Broken(RandomForestClassifier):  # type: ignore[misc]
         raise ValueError("no")
 
 
-@pytest.mark.parametrize("kind", [Careful, ZeroIsDrop])
-def test_an_estimator_that_decides_otherwise_than_its_trees_is_refused(kind: type[RandomForestClassifier]) -> None:
-    refused(
-        lambda: from_sklearn(forest(kind).fit(X, X.sum(1) > 70), SIX_BITS), f"the {kind.__name__} .* where its trees"
-    )
-    from_sklearn(forest().fit(X, Y), SIX_BITS)
-
-
 def test_rows_of_data_are_compared(tmp_path: Path) -> None:
     model = forest(OneRow).fit(X, Y)
     wide = [replace(feature, bits=20) for feature in SIX_BITS]
@@ -414,42 +387,6 @@ def test_rows_of_data_are_compared(tmp_path: Path) -> None:
         lambda: load_model_file(tmp_path / "model", wide, allow_pickle=True, rows=X),
     ):
         refused(read_rows, f"the OneRow .* at {{'queue': {X[200, 0]}, 'occupancy': {X[200, 1]}}} where its trees")
-
-
-def test_an_estimator_that_cannot_predict_is_refused() -> None:
-    refused(lambda: from_sklearn(forest(Broken).fit(X, Y), SIX_BITS), r"the Broken cannot predict \(ValueError\)")
-
-
-def test_an_xgboost_classifier_that_decides_otherwise_than_its_trees_is_refused() -> None:
-    import xgboost
-
-    class Late(xgboost.XGBClassifier):
-        def predict(self, x: Any, **settings: Any) -> Any:
-            return self.predict_proba(x)[:, 1] > 0.9
-
-    refused(
-        lambda: from_xgboost(Late(n_estimators=4, n_jobs=1).fit(X, Y), SIX_BITS), "the Late accepts at .* trees drop"
-    )
-    wide = [FeatureInput("queue", "", 26), SIX_BITS[1]]
-    model = xgboost.XGBClassifier(n_estimators=2, n_jobs=1, missing=1 << 25).fit(X, Y)
-    refused(lambda: from_xgboost(model, wide), "takes missing=3.35544e[+]07 for a missing value")
-
-
-@pytest.mark.parametrize(
-    ("wrap", "complaint"),
-    [
-        (CalibratedClassifierCV, "CalibratedClassifierCV calibrates probabilities, a rule outside"),
-        (FixedThresholdClassifier, "FixedThresholdClassifier decides at a threshold of its own.* estimator_"),
-        (TunedThresholdClassifierCV, "TunedThresholdClassifierCV decides at a threshold of its own"),
-        (lambda one: GridSearchCV(one, {"max_depth": [2]}), "GridSearchCV is a search: give its best_estimator_"),
-        (lambda one: make_pipeline(StandardScaler(), one), "Pipeline changes its inputs"),
-    ],
-)
-def test_wrappers_are_refused_by_what_they_do(wrap: Callable[[Any], Any], complaint: str, tmp_path: Path) -> None:
-    model = wrap(forest()).fit(X, Y)
-    refused(lambda: from_sklearn(model, SIX_BITS), complaint)
-    joblib.dump(model, tmp_path / "model")  # noqa: TID251  # what users bring
-    refused(lambda: load_model_file(tmp_path / "model", SIX_BITS, allow_pickle=True), complaint)
 
 
 def boosted(names: Any = "auto", labels: Any = Y, **settings: Any) -> lightgbm.Booster:
@@ -489,14 +426,7 @@ def test_a_lightgbm_text_without_one_of_its_trees_is_refused(tmp_path: Path) -> 
         )
 
 
-def test_lightgbm_with_labels_of_its_own_is_refused() -> None:
-    model = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, np.where(Y, "drop", "keep"))
-    refused(lambda: from_estimator(model, SIX_BITS), r"tells 2 classes apart \('drop', 'keep'\): train it on labels 0")
-
-
 def test_lightgbm_that_takes_zeros_for_missing_values_is_refused(tmp_path: Path) -> None:
-    import treelite
-
     path, checkpoint = tmp_path / "model.txt", tmp_path / "checkpoint"
     for more, complaint in (({"zero_as_missing": True}, "takes zeros for missing values"), ({}, "")):
         booster = boosted(**more)
@@ -511,34 +441,6 @@ def test_lightgbm_that_takes_zeros_for_missing_values_is_refused(tmp_path: Path)
         )
 
 
-@pytest.mark.parametrize(
-    ("settings", "complaint"),
-    [
-        ({"boosting": "rf", "bagging_fraction": 0.5, "bagging_freq": 1}, "averages logits, as LightGBM's boosting=rf"),
-        ({"sigmoid": 2}, "LightGBM's sigmoid=2: train it with sigmoid=1"),
-        ({"linear_tree": True}, "linear trees"),
-        ({"objective": "regression"}, "not a binary classifier"),
-        ({"names": ["occupancy", "queue"]}, "the declared order is queue, occupancy"),
-    ],
-)
-def test_lightgbm_of_another_kind_is_refused_by_what_it_is(
-    settings: dict[str, Any], complaint: str, tmp_path: Path
-) -> None:
-    boosted(**settings).save_model(tmp_path / "model.txt")
-    refused(lambda: load_model_file(tmp_path / "model.txt", SIX_BITS), complaint)
-
-
-def test_models_of_two_labels_are_refused_by_what_they_are(tmp_path: Path) -> None:
-    import xgboost
-
-    both = np.stack([Y, ~Y], axis=1)
-    model = xgboost.XGBClassifier(n_estimators=2, n_jobs=1).fit(X, both)
-    model.save_model(tmp_path / "model.json")
-    complaint = "has several outputs, 2 labels: train it on one column"
-    refused(lambda: load_model_file(tmp_path / "model.json", SIX_BITS), complaint)
-    refused(lambda: from_sklearn(forest().fit(X, both), SIX_BITS), complaint)
-
-
 def test_a_lightgbm_text_that_an_editor_changed_is_refused_or_read(tmp_path: Path) -> None:
     text = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1, n_jobs=1).fit(X, Y).booster_.model_to_string().encode()
     file = tmp_path / "model.txt"
@@ -551,7 +453,66 @@ def test_a_lightgbm_text_that_an_editor_changed_is_refused_or_read(tmp_path: Pat
     assert len(load_model_file(file, SIX_BITS).trees) == 3
 
 
-@pytest.mark.parametrize("changed", [X + 500, X / 3000.0 - 2])
-def test_a_model_without_a_split_that_both_sides_of_are_reached_is_refused(tmp_path: Path, changed: Any) -> None:
-    skops.io.dump(forest().fit(changed, Y), tmp_path / "model")
-    refused(lambda: load_model_file(tmp_path / "model", SIX_BITS), "no split of .* can be reached on both sides")
+def late() -> xgboost.XGBClassifier:
+    class Late(xgboost.XGBClassifier):
+        def predict(self, x: Any, **settings: Any) -> Any:
+            return self.predict_proba(x)[:, 1] > 0.9
+
+    return Late(n_estimators=4, n_jobs=1).fit(X, Y)
+
+
+def of_two_labels(folder: Path) -> object:
+    xgboost.XGBClassifier(n_estimators=2, n_jobs=1).fit(X, np.stack([Y, ~Y], axis=1)).save_model(folder / "model.json")
+    return load_model_file(folder / "model.json", SIX_BITS)
+
+
+def pickled(folder: Path, model: Any) -> object:
+    joblib.dump(model, folder / "model")  # noqa: TID251  # what users bring
+    return load_model_file(folder / "model", SIX_BITS, allow_pickle=True)
+
+
+def text_of(folder: Path, **settings: Any) -> object:
+    boosted(**settings).save_model(folder / "model.txt")
+    return load_model_file(folder / "model.txt", SIX_BITS)
+
+
+def without_a_split(folder: Path, rows: Any) -> object:
+    skops.io.dump(forest().fit(rows, Y), folder / "model")
+    return load_model_file(folder / "model", SIX_BITS)
+
+
+NAMED_LABELS = np.where(Y, "drop", "keep")
+WRAPPERS: tuple[tuple[Callable[[Any], Any], str], ...] = (
+    (CalibratedClassifierCV, "CalibratedClassifierCV calibrates probabilities, a rule outside"),
+    (FixedThresholdClassifier, "FixedThresholdClassifier decides at a threshold of its own.* estimator_"),
+    (TunedThresholdClassifierCV, "TunedThresholdClassifierCV decides at a threshold of its own"),
+    (lambda one: GridSearchCV(one, {"max_depth": [2]}), "GridSearchCV is a search: give its best_estimator_"),
+    (lambda one: make_pipeline(StandardScaler(), one), "Pipeline changes its inputs"),
+)
+TEXTS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"boosting": "rf", "bagging_fraction": 0.5, "bagging_freq": 1}, "averages logits, as LightGBM's boosting=rf"),
+    ({"sigmoid": 2}, "LightGBM's sigmoid=2: train it with sigmoid=1"),
+    ({"linear_tree": True}, "linear trees"),
+    ({"objective": "regression"}, "not a binary classifier"),
+    ({"names": ["occupancy", "queue"]}, "the declared order is queue, occupancy"),
+)
+test_rules_outside_of_the_trees_are_refused = refusing(
+    *(
+        (lambda kind=kind: from_sklearn(forest(kind).fit(X, X.sum(1) > 70), SIX_BITS), f"{kind.__name__} .* its trees")
+        for kind in (Careful, ZeroIsDrop)
+    ),
+    (lambda: from_sklearn(forest(Broken).fit(X, Y), SIX_BITS), r"the Broken cannot predict \(ValueError\)"),
+    (lambda: from_xgboost(late(), SIX_BITS), "the Late accepts at .* trees drop"),
+    *((lambda wrap=wrap: from_sklearn(wrap(forest()).fit(X, Y), SIX_BITS), words) for wrap, words in WRAPPERS),
+    *((lambda folder, wrap=wrap: pickled(folder, wrap(forest()).fit(X, Y)), words) for wrap, words in WRAPPERS),
+    *((lambda folder, given=given: text_of(folder, **given), words) for given, words in TEXTS),
+    (
+        lambda: from_estimator(lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, NAMED_LABELS), SIX_BITS),
+        r"tells 2 classes apart \('drop', 'keep'\): train it on labels 0",
+    ),
+    (of_two_labels, "has several outputs, 2 labels: train it on one column"),
+    *(
+        (lambda folder, rows=rows: without_a_split(folder, rows), "no split of .* can be reached on both sides")
+        for rows in (X + 500, X / 3000.0 - 2)
+    ),
+)

@@ -23,8 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import joblib
+import lightgbm
 import numpy as np
+import pandas as pd
 import pytest
+import skops.io
+import treelite
+import xgboost
 
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble import model_files
@@ -51,9 +56,6 @@ def _fitted(kind: str) -> Any:
 @functools.cache
 def sound_files() -> dict[str, bytes]:
     """One valid file of every format that is read apart."""
-    import skops.io
-    import treelite
-
     forest, booster = _fitted("random_forest"), _fitted("xgboost").get_booster()
     return {
         "checkpoint": treelite.sklearn.import_model(forest).serialize_bytes(),
@@ -93,8 +95,6 @@ def test_xgboost_files_hold_the_booster(kind: str, form: str, tmp_path: Path) ->
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("kind", SKLEARN)
 def test_skops_files_hold_the_estimator(kind: str, tmp_path: Path) -> None:
-    import skops.io
-
     model = _fitted(kind)
     skops.io.dump(model, tmp_path / "model")
     assert _without_file(load_model_file(tmp_path / "model", TWO)) == _without_file(from_sklearn(model, TWO))
@@ -112,8 +112,6 @@ def test_pickles_are_opened_when_allowed_and_only_then(compress: Any, tmp_path: 
 
 
 def test_a_checkpoint_is_read_in_a_process_of_its_own(files: dict[str, bytes], tmp_path: Path) -> None:
-    import treelite
-
     path = tmp_path / "checkpoint.bin"
     path.write_bytes(files["checkpoint"])
     model = treelite.Model.deserialize_bytes(files["checkpoint"])
@@ -181,9 +179,6 @@ def test_a_file_that_is_read_forever_is_given_up(fault: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["checkpoint", "ubj", "json", "skops"])
 def test_a_sound_file_that_takes_too_much_memory_is_not_called_damaged(name: str, tmp_path: Path) -> None:
     """The limit is the smallest that the settings allow; the file of a few trees is read within it."""
-    import skops.io
-    import treelite
-
     random = np.random.default_rng(1)
     x, y = random.integers(0, 1 << 10, (4000, 2)), random.integers(0, 2, 4000)
     kind = "random_forest" if name in ("checkpoint", "skops") else "xgboost"
@@ -268,8 +263,6 @@ def test_damaged_files_are_refused_or_end_their_reader(files: dict[str, bytes], 
 def test_damage_that_xgboost_notices_only_when_it_writes_the_trees_again(
     files: dict[str, bytes], tmp_path: Path, here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import xgboost
-
     def save_raw(*_: object, **__: object) -> bytes:
         raise xgboost.core.XGBoostError("Check failed: size != 0 (0 vs. 0)\nStack trace:")
 
@@ -298,8 +291,6 @@ def test_importing_the_door_imports_no_framework() -> None:
 
 
 def test_the_trusted_types_are_needed(files: dict[str, bytes]) -> None:
-    import skops.io
-
     needed = set(skops.io.get_untrusted_types(data=files["skops"]))
     needed |= set(skops.io.get_untrusted_types(data=skops.io.dumps(_fitted("histogram_boosting"))))
     assert needed == set(model_files.SKOPS_TYPES)
@@ -317,8 +308,6 @@ def read_here(folder: Path, content: bytes, features: Any = TWO) -> object:
 
 
 def read_skops(folder: Path, model: Callable[[], Any]) -> object:
-    import skops.io
-
     x = np.random.default_rng(1).integers(0, 8, (300, 2))
     return read_here(folder, skops.io.dumps(model().fit(x, x.sum(1) > 8)))
 
@@ -328,8 +317,6 @@ def of_sklearn(module: str, name: str, *given: Any, **settings: Any) -> Any:
 
 
 def of_lightgbm() -> Any:
-    import lightgbm
-
     return lightgbm.LGBMClassifier(n_estimators=2, verbose=-1)
 
 
@@ -345,8 +332,6 @@ def with_base_score(text: str) -> bytes:
 
 
 def of_another_sklearn() -> bytes:
-    import skops.io
-
     packed = io.BytesIO()
     whole = io.BytesIO(skops.io.dumps(_fitted("decision_tree")))
     with zipfile.ZipFile(whole) as source, zipfile.ZipFile(packed, "w") as target:
@@ -357,9 +342,6 @@ def of_another_sklearn() -> bytes:
 
 def categorical(folder: Path, one_hot_up_to: int) -> object:
     """XGBoost saves the names of categories beside the splits on them, which treelite refuses before it sees any."""
-    import pandas as pd
-    import xgboost
-
     random = np.random.default_rng(1)
     frame = pd.DataFrame({"queue": random.integers(0, 8, 500), "occupancy": random.integers(0, 1 << 10, 500)})
     label, frame["queue"] = frame["queue"].isin([1, 3]), frame["queue"].astype("category")

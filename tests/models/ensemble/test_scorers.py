@@ -179,12 +179,9 @@ Y = X[:, 0] + X[:, 3] > 70
 
 
 def trained(kind: str) -> tuple[Any, Callable[..., Ensemble]]:
-    from sklearn.ensemble import RandomForestClassifier
-    from xgboost import XGBClassifier
-
     table = pd.DataFrame(X, columns=COLUMNS)
     if kind == "xgboost":
-        return XGBClassifier(n_estimators=3, max_depth=3, n_jobs=1).fit(table, Y), from_xgboost
+        return xgboost.XGBClassifier(n_estimators=3, max_depth=3, n_jobs=1).fit(table, Y), from_xgboost
     return RandomForestClassifier(3, max_depth=3, random_state=1).fit(table, Y), from_sklearn
 
 
@@ -203,8 +200,6 @@ def test_columns_are_mapped_to_inputs(kind: str) -> None:
 
 
 def test_columns_are_not_mapped_where_the_model_names_none() -> None:
-    from sklearn.ensemble import RandomForestClassifier
-
     with pytest.raises(ForetailError, match=r"does not name its columns: .* without column="):
         from_sklearn(RandomForestClassifier(2, random_state=1).fit(X, Y), INPUTS)
 

@@ -40,6 +40,8 @@ from tests.forests import PAPER_INPUTS, Trained, paper_forest
 from tests.torture.faults import free_port, mlflow_server
 
 pytestmark = pytest.mark.slow
+Registered = tuple[TrackedRun, RegisteredModel | None]
+Foreign = tuple[str, dict[str, Any]]
 CONFIG = {"predictor": {"trees": 4, "class_weight": None}, "features": {"names": ["queue"]}, "note": "x" * 7000}
 
 
@@ -54,7 +56,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(uri: str, trained: Trained) -> tuple[TrackedRun, RegisteredModel | None]:
+def run(uri: str, trained: Trained) -> Registered:
     x, y = synthetic_arrivals(rows=5000, seed=2)
     probability = trained.ensemble.probability(x)
     predicted = trained.ensemble.exceeds(x)
@@ -69,11 +71,15 @@ def run(uri: str, trained: Trained) -> tuple[TrackedRun, RegisteredModel | None]
     return tracked, register_model("foretail-drop", "candidate", tracked.run_id, uri, "the first", {"kind": "forest"})
 
 
-@pytest.fixture
-def stored(run: tuple[TrackedRun, RegisteredModel | None], uri: str) -> Any:
+def client(uri: str) -> Any:
     import mlflow
 
-    return mlflow.MlflowClient(uri).get_run(run[0].run_id)
+    return mlflow.MlflowClient(uri)
+
+
+@pytest.fixture
+def stored(run: Registered, uri: str) -> Any:
+    return client(uri).get_run(run[0].run_id)
 
 
 def _artifact(stored: Any, path: str) -> Path:
@@ -103,25 +109,19 @@ def test_a_run_names_its_datasets_with_their_digests(stored: Any) -> None:
     assert json.loads(inputs["test"].profile)["rows"] == 5000
 
 
-def test_the_ensemble_is_found_through_the_registry(
-    run: tuple[TrackedRun, RegisteredModel | None], stored: Any, uri: str, trained: Trained
-) -> None:
+def test_the_ensemble_is_found_through_the_registry(run: Registered, stored: Any, uri: str, trained: Trained) -> None:
     assert run[1] == RegisteredModel("foretail-drop", "1", "candidate")
     assert stored.data.tags["ensemble_sha256"] == trained.ensemble.sha256
     for address in ("models:/foretail-drop@candidate", "models:/foretail-drop/1", "models:/foretail-drop@latest"):
         assert load_ensemble(address, uri) == trained.ensemble
 
 
-def test_a_model_whose_run_is_deleted_is_told(
-    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
-) -> None:
-    import mlflow
-
-    client, readings = mlflow.MlflowClient(uri), list[Reading]()
-    client.delete_run(run[0].run_id)
+def test_a_model_whose_run_is_deleted_is_told(run: Registered, uri: str, trained: Trained) -> None:
+    readings: list[Reading] = []
+    client(uri).delete_run(run[0].run_id)
     with telling(readings.append):
         assert load_ensemble("models:/foretail-drop/1", uri) == trained.ensemble
-        client.restore_run(run[0].run_id)
+        client(uri).restore_run(run[0].run_id)
         load_ensemble("models:/foretail-drop/1", uri)
     (reading,) = readings
     assert "models:/foretail-drop/1, it is taken for granted that it counts although its run is" in reading.sentence()
@@ -130,9 +130,7 @@ def test_a_model_whose_run_is_deleted_is_told(
     )
 
 
-def test_mlflow_loads_the_model_without_a_pickle(
-    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
-) -> None:
+def test_mlflow_loads_the_model_without_a_pickle(run: Registered, uri: str, trained: Trained) -> None:
     import mlflow
 
     root = Path(uri.removeprefix("sqlite:///")).parent / "mlartifacts"
@@ -145,9 +143,7 @@ def test_mlflow_loads_the_model_without_a_pickle(
     assert np.array_equal(loaded.predict(rows), trained.ensemble.exceeds(trained.rows))
 
 
-def test_mlflow_refuses_a_model_that_was_altered(
-    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
-) -> None:
+def test_mlflow_refuses_a_model_that_was_altered(run: Registered, uri: str, trained: Trained) -> None:
     import mlflow
 
     assert run[0].model_id is not None
@@ -229,7 +225,7 @@ def test_addresses_without_a_model_are_refused(address: str, says: str, run: obj
 
 
 @pytest.fixture(scope="module")
-def foreign(uri: str) -> tuple[str, dict[str, Any]]:
+def foreign(uri: str) -> Foreign:
     """A run of somebody else with models of three flavors and one of none: its id, and name -> classifier."""
     import mlflow
     import mlflow.xgboost
@@ -259,7 +255,7 @@ def foreign(uri: str) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["boosted", "forest", "pickled"])
 def test_models_of_others_are_read_from_their_flavor(
-    name: str, foreign: tuple[str, dict[str, Any]], uri: str, monkeypatch: pytest.MonkeyPatch
+    name: str, foreign: Foreign, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_files, "_read_apart", model_files.read_foreign)  # saves seconds
     run_id, models = foreign
@@ -272,11 +268,10 @@ def test_models_of_others_are_read_from_their_flavor(
 
 
 def _logged_model(uri: str, run_id: str, name: str) -> str:
-    import mlflow
-
-    client = mlflow.MlflowClient(uri)
-    experiment = client.get_run(run_id).info.experiment_id
-    found = client.search_logged_models([experiment], filter_string=f"name = '{name}' AND source_run_id = '{run_id}'")
+    experiment = client(uri).get_run(run_id).info.experiment_id
+    found = client(uri).search_logged_models(
+        [experiment], filter_string=f"name = '{name}' AND source_run_id = '{run_id}'"
+    )
     return f"models:/{found[0].model_id}"
 
 
@@ -293,7 +288,7 @@ def _logged_model(uri: str, run_id: str, name: str) -> str:
     ],
 )
 def test_models_of_others_that_cannot_be_read_are_refused(
-    path: str, features: Any, says: str, foreign: tuple[str, dict[str, Any]], uri: str
+    path: str, features: Any, says: str, foreign: Foreign, uri: str
 ) -> None:
     address = f"runs:/{foreign[0]}/{path}"
     with pytest.raises(ForetailError, match=says) as caught:
@@ -301,9 +296,7 @@ def test_models_of_others_that_cannot_be_read_are_refused(
     assert address in str(caught.value)
 
 
-def test_the_run_of_an_ensemble_stands_for_it(
-    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
-) -> None:
+def test_the_run_of_an_ensemble_stands_for_it(run: Registered, uri: str, trained: Trained) -> None:
     run_id = run[0].run_id
     for address in (f"runs:/{run_id}", f"runs:/{run_id}/model", f"runs:/{run_id}/ensemble.json"):
         assert load_ensemble(address, uri) == trained.ensemble
@@ -322,17 +315,11 @@ def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
 
 
 def _inside(uri: str, parent: TrackedRun) -> list[Any]:
-    import mlflow
-
     inside = f"tags.`mlflow.parentRunId` = '{parent.run_id}'"
-    return list(mlflow.MlflowClient(uri).search_runs([parent.experiment_id], inside))
+    return list(client(uri).search_runs([parent.experiment_id], inside))
 
 
-def test_runs_of_a_study_are_nested_and_those_from_before_are_shown_once(
-    run: tuple[TrackedRun, RegisteredModel | None], uri: str
-) -> None:
-    import mlflow
-
+def test_runs_of_a_study_are_nested_and_those_from_before_are_shown_once(run: Registered, uri: str) -> None:
     with track("studies", {}, uri=uri, run_name="study") as study:
         with track("studies", {"a": 1}, uri=uri, run_name="point", parent_run_id=study.run_id) as point:
             assert point.run_id != study.run_id
@@ -342,7 +329,7 @@ def test_runs_of_a_study_are_nested_and_those_from_before_are_shown_once(
     copies = {found.info.run_name: found for found in _inside(uri, study)}
     assert set(copies) == {"point", "first"}
     assert len(_inside(uri, study)) == 2
-    original = mlflow.MlflowClient(uri).get_run(run[0].run_id)
+    original = client(uri).get_run(run[0].run_id)
     copy = copies["first"]
     assert copy.data.tags["reused_run_id"] == run[0].run_id
     assert (copy.data.params, copy.data.metrics) == (original.data.params, original.data.metrics)

@@ -14,6 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from sklearn import metrics as sklearn_metrics
+from sklearn.metrics import brier_score_loss
 
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.cells import Cells, distinct_rows
@@ -33,8 +35,6 @@ PAIRS = st.integers(1, 60).flatmap(
 
 @given(PAIRS)
 def test_scores_agree_with_scikit_learn(rows: tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.int64]]) -> None:
-    from sklearn import metrics as sklearn_metrics
-
     truth, predicted, score = rows
     confusion = Confusion.count(truth, predicted)
     tn, fp, fn, tp = sklearn_metrics.confusion_matrix(truth, predicted, labels=[False, True]).ravel()
@@ -186,8 +186,6 @@ def test_a_map_never_falls_and_stays_within_bounds(rows: list[tuple[float, bool]
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
 @example([(0.85, True), (0.95, False)])  # the last two bins
 def test_errors_are_those_of_slow_counting(rows: list[tuple[float, bool]]) -> None:
-    from sklearn.metrics import brier_score_loss
-
     probability, drop = np.array([p for p, _ in rows]), np.array([d for _, d in rows])
     assert brier_score(drop, probability) == pytest.approx(
         brier_score_loss(drop, probability, labels=[False, True]), abs=1e-12

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Runs the buffer library with its assertions on (test_headers.py compiles it). `contents` checks containers and events
-// of links against the standard library's, `workload` every policy under every rule, `feature_sets` features that are
-// wanted alone, `allocations` that packets cost none after warm-up, `parameters CELL_SHIFT AVERAGE_SHIFT` prints what a
-// predictor library must state about each feature.
+// of links against the standard library's, `workload` every policy under every rule, `allocations` that packets cost
+// none after warm-up, `parameters CELL_SHIFT AVERAGE_SHIFT` prints what a predictor library must state about each
+// feature.
 #undef NDEBUG
 #include <array>
 #include <cassert>
@@ -184,40 +184,6 @@ void check_workload() {
     for (const std::size_t count : outcomes) assert(count > 0);
 }
 
-/// A feature alone is what it is among all.
-void check_feature_sets() {
-    constexpr std::size_t n = 3'000;
-    for (const bool slotted : {true, false}) {
-        const Setting setting{slotted, {}};
-        std::mt19937_64 random(4);
-        Tick time = 0;
-        const auto packets = arrivals(random, setting, n, time);
-        const auto features = [&](FeatureSet wanted) {
-            SwitchSettings chosen = switch_settings(setting);
-            chosen.features = wanted;
-            Columns columns(n);
-            const auto run = recorded_run("credence", {}, chosen);
-            run->begin_batch(columns.pointers());
-            run->feed(packets.data(), n, nullptr);
-            run->drain();
-            return columns.features;
-        };
-        const auto all = features(FeatureSet::all());
-        for (std::size_t k = 0; k < feature_count; ++k) {
-            const auto alone = features({static_cast<Feature>(k)});
-            bool varies = false;
-            for (std::size_t i = 0; i < n; ++i) {
-                assert(alone[i][k] == all[i][k]);
-                varies = varies || all[i][k] != all[0][k];
-            }
-            // There are no flows, no circuits and no lossless queues.
-            const FeatureSet constant =
-                of_flows | FeatureSet{Feature::until_circuit, Feature::lossless_occupancy, Feature::paused_queues};
-            assert(varies != constant.has(static_cast<Feature>(k)));
-        }
-    }
-}
-
 void check_allocations() {
     constexpr std::size_t n = 100'000;
     for (const Setting& setting : {Setting{true, {}}, Setting{false, {}},
@@ -340,8 +306,6 @@ int main(int argc, char** argv) {
         check_events();
     } else if (what == "workload") {
         check_workload();
-    } else if (what == "feature_sets") {
-        check_feature_sets();
     } else if (what == "allocations") {
         check_allocations();
     } else if (what == "parameters" && argc == 4) {

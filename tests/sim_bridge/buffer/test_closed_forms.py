@@ -21,7 +21,6 @@ from foretail.sim_bridge._native import slotted
 pytestmark = pytest.mark.slow
 
 BUFFER = 20_000
-REVERIE_MEMORY = 16  # slots; short against the queues, see below
 
 
 class Source(NamedTuple):
@@ -117,14 +116,6 @@ def test_equation_4_6_steady_state_of_dt(alpha: tuple[float, ...], ports: int) -
     assert BUFFER - held.sum() == pytest.approx(BUFFER / whole, abs=held.size * slack(alpha, ports))
 
 
-def test_equation_4_6_counts_saturated_queues_only() -> None:
-    """The queues of ports that get no more than they send hold a packet each, which is nothing in a large buffer."""
-    idle = [Source(port, rate=1) for port in range(4, 8)]
-    held = steady("dt", [*saturated(4), *idle], (0.5,))
-    assert held[:4, 0] == pytest.approx(0.5 * BUFFER / 3, abs=slack((0.5,), 8))
-    assert held[4:, 0].max() == 1
-
-
 def omegas(alpha: Sequence[float], active: Sequence[Sequence[int]]) -> NDArray[np.float64]:
     """ABM's alpha / n * (share of the port) of each queue (definition 1); `active[port]`: its saturated priorities."""
     count = [sum(p in busy for busy in active) for p in range(len(alpha))]
@@ -166,34 +157,3 @@ def test_lemma_2_steady_state_of_abm_and_theorems_5_and_6(alpha: tuple[float, ..
         total = held[:, priority].sum()
         assert total >= BUFFER * own / (1 + sum(alpha)) * mean_share - loose * len(busy)
         assert total <= BUFFER * own / (1 + own) + loose * len(busy)
-
-
-@pytest.mark.parametrize(
-    ("alpha", "active"),
-    [
-        ((1.0,), [[0]]),
-        ((1.0,), [[0]] * 6),
-        ((0.5,), [[0]] * 4),
-        ((4.0,), [[0]] * 3),
-        ((1.0, 0.5), [[0], [0], [1]]),
-        ((1.0, 0.5), [[0, 1]] * 2),
-        ((0.5, 2.0), [[0, 1], [0], [1], [0]]),
-    ],
-)
-def test_theorems_10_and_11_steady_shares_and_idle_buffer_of_reverie(
-    alpha: tuple[float, ...], active: list[list[int]]
-) -> None:
-    """Two lossy classes stand for the thesis's lossless and lossy: class p holds alpha B / (1 + sum of the alphas of
-    the classes that send), alone alpha B / (1 + alpha); between B / (1 + both) and B / (1 + the smaller) stays idle.
-    """
-    sources = [Source(port, priority) for port, busy in enumerate(active) for priority in busy]
-    held = steady("reverie", sources, alpha, slots=60_000, low_pass_slots=REVERIE_MEMORY)
-    for priority, own in enumerate(alpha):
-        share = own * BUFFER / (1 + sum(alpha))
-        queues = held[[priority in busy for busy in active], priority]
-        assert queues == pytest.approx(share / len(queues), rel=0.01)
-        assert queues.sum() == pytest.approx(share, rel=0.002)
-    idle = BUFFER - held.sum()
-    assert BUFFER / (1 + sum(alpha)) * 0.998 <= idle <= BUFFER / (1 + min(alpha)) * 1.002
-    if len(alpha) > 1:
-        assert held[:, 0].sum() / held[:, 1].sum() == pytest.approx(alpha[0] / alpha[1], rel=0.004)

@@ -151,22 +151,3 @@ def test_labels_are_the_fates_under_the_oracle(tmp_path: Path, rules: dict[str, 
     if policy == "occamy":
         with pytest.raises(ForetailError, match="an environment knows no labels but those of LQD"):
             FromDatasets([dataset.path]).episode(0)
-
-
-@pytest.mark.nightly
-@pytest.mark.ns3
-def test_strict_priority_lets_incast_overtake(tmp_path: Path) -> None:
-    """In a buffer where nothing is lost, the answers to queries end sooner, and background flows later."""
-    ample = {"topology__buffer_bytes_per_port_per_gbps": 1_000_000, "transport__mark_bytes": 0}
-    means = {}
-    for name, chosen in {"one": {}, "strict": CLASSES | {"queues__scheduler": "strict"}}.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        changes = {"transport__name": "newreno", "incast__burst_fraction": 0.01, "traffic_ns": 2 * MILLISECOND}
-        flows = run_driver(settings(**ample | changes | chosen), folder).flows()
-        assert (flows["fct_ns"] > 0).all()
-        means[name] = [
-            flows["fct_ns"][flows["flow_class"] == kind].mean() for kind in (FlowClass.INCAST, FlowClass.BACKGROUND)
-        ]
-    assert means["strict"][0] < 0.8 * means["one"][0]
-    assert means["strict"][1] > means["one"][1]

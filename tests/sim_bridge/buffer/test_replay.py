@@ -56,13 +56,14 @@ def begin(
     chosen: Settings = Settings(rtt=2**12, average_shift=12),  # noqa: B008 (frozen)
     cell_bytes: int = 64,
     seed: int = 0,
+    features: Sequence[str] = COLUMNS,
 ) -> Replay:
     return Replay(
         policy,
         [(geometry.buffer, list(geometry.rates_bps)) for geometry in geometries],
         wire_overhead_bytes=geometries[0].overhead,
         cell_bytes=cell_bytes,
-        features=COLUMNS if cell_bytes > 0 else [],
+        features=list(features),
         seed=seed,
         **vars(rules),
         **chosen.keywords("bytes"),
@@ -146,14 +147,16 @@ def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, rules: Rul
     "policy", ["cs", "abm", "reverie", "occamy", "lqd", "credence", "guarded", "learned", "credence_artifact"]
 )
 def test_chunks_are_one_feed_but_for_fates_that_come_later(policy: str, data: st.DataObject, case: Case) -> None:
+    """A feature that is wanted alone, or with some others, is what it is among all."""
     geometry, packets = case
+    wanted = data.draw(st.just(COLUMNS) | st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(packets)), max_size=4)))
     bounds = [0, *cuts, len(packets)]
     predictions = data.draw(st.lists(st.integers(0, 1), min_size=len(packets), max_size=len(packets)))
     slow = run_bytes(
         policy, geometry, packets, predictions, settings=Settings(rtt=2**12, average_shift=12), cell_bytes=64
     )
-    replay = begin(policy, [geometry])
+    replay = begin(policy, [geometry], features=wanted)
     for first, last in pairwise(bounds):
         part = feed(replay, packets[first:last], predictions[first:last])
         rows = range(first, last)
@@ -162,7 +165,9 @@ def test_chunks_are_one_feed_but_for_fates_that_come_later(policy: str, data: st
             lqd_drop=[int(i in slow.lqd_dropped_at and slow.lqd_dropped_at[i] < last) for i in rows],
             asked=slow.asked[first:last],
             exposed=slow.exposed[first:last],
-            features=slow.features[first:last],
+            features=[
+                [value * (name in wanted) for name, value in zip(COLUMNS, slow.features[i], strict=True)] for i in rows
+            ],
         )
         assert_same(part, known)
         assert part["features"].shape == (last - first, len(COLUMNS))

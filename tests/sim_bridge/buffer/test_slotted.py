@@ -30,7 +30,7 @@ from tests.sim_bridge.slow_models.slotted import (
     SlottedRun,
     run_slotted,
 )
-from tests.strategies import SlottedArrivals, byte_arrivals, schedulers, slotted_arrivals
+from tests.strategies import SlottedArrivals, schedulers, slotted_arrivals
 
 COLUMNS = feature_names()
 RULES = [
@@ -332,7 +332,6 @@ def test_rates_are_the_slow_model_over_long_gaps(gaps: list[int], port: list[int
 
 
 CELL_BYTES = 200
-PLENTY = 2**30
 
 
 def outcomes(geometry: Geometry, packets: list[Packet], chosen: Settings) -> list[int]:
@@ -406,36 +405,6 @@ def test_an_engine_with_tokens_does_what_one_does_that_runs_all_the_time(alpha: 
     share, expelled = differing(4, (400, 600, 1200), alpha)
     assert expelled > 50
     assert share == 0
-
-
-@given(case=slotted_arrivals(), alpha=st.sampled_from((0.25, 1.0, 8.0)))
-def test_no_queue_is_above_its_threshold_while_there_are_tokens(case: SlottedArrivals, alpha: float) -> None:
-    found = slotted(
-        "occamy",
-        case.ports,
-        case.buffer,
-        np.array(case.slot, np.int64),
-        np.array(case.port, np.int32),
-        alpha=[alpha],
-        bucket_packets=PLENTY,
-        features=True,
-        cell_bytes=1024,
-    )
-    of = {name: found["features"][:, COLUMNS.index(name)] for name in ("queue", "occupancy")}
-    assert (of["queue"] <= alpha * (case.buffer - of["occupancy"])).all()
-
-
-@given(case=byte_arrivals(), alpha=st.sampled_from((0.25, 1.0, 8.0)), bucket=st.sampled_from((0, 500, 5000)))
-def test_expulsions_cost_what_memory_bandwidth_has_to_spare(
-    case: tuple[Geometry, list[Packet]], alpha: float, bucket: int
-) -> None:
-    """No more of what arrives in an instant is expelled than the bucket holds, and one packet of debt."""
-    geometry, packets = case
-    packets = [Packet(p.row, 0, p.port, p.size, p.data) for p in packets]
-    outcome = outcomes(geometry, packets, Settings((alpha,), bucket=bucket))
-    expelled = [packet for packet, fate in zip(packets, outcome, strict=True) if fate == PUSHED_OUT]
-    assert all(packet.data for packet in expelled)
-    assert sum(packet.size for packet in expelled) <= bucket + max((packet.size for packet in expelled), default=0)
 
 
 @pytest.mark.parametrize(("length", "congested", "accepted"), [(321, 1, 179), (322, 2, 119), (325, 2, 117)])

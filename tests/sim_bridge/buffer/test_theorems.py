@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.files import Slotted
-from foretail.sim_bridge.arrivals.workloads import WORKLOADS
+from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop import scores
 from tests.examples import draws
 from tests.sim_bridge.buffer.test_replay import begin, byte_settings, feed
-from tests.sim_bridge.buffer.test_slotted import bits_for, run_native
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet
-from tests.sim_bridge.slow_models.lqd import Rules, Settings
+from tests.sim_bridge.slow_models.lqd import Rules
 from tests.sim_bridge.slow_models.policies import is_safe_in_the_paper
 from tests.sim_bridge.slow_models.slotted import PREDICTED, parse, run_slotted
 from tests.strategies import SlottedArrivals, byte_arrivals, slotted_arrivals
@@ -55,23 +54,6 @@ def perfect_makes_credence_lqd(ports: int, buffer: int, arrivals: Slotted, **rul
     credence = slotted("credence", ports, buffer, arrivals.slot, arrivals.port, lqd["lqd_drop"], **rules)
     assert credence["transmitted"] == lqd["transmitted"], (ports, buffer, rules)
     return int(lqd["lqd_drop"].sum())
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_perfect_predictions_make_credence_transmit_what_lqd_transmits(name: str) -> None:
-    """Every workload, N 4 to 64, B from N to 2000 also where N does not divide B, all victims: 144 runs each."""
-    dropped = 0
-    for ports, victim in product((4, 5, 7, 16, 33, 64), VICTIMS):
-        for seed, buffer in enumerate((ports, ports + 1, 3 * ports + 2, 10 * ports, 997, 2000)):
-            slots = 200 + 4 * buffer // ports
-            batches = list(WORKLOADS[name]().batches(ports, buffer, slots, seed))
-            if not batches:  # no burst in so few slots
-                continue
-            arrivals = Slotted.joined(batches)
-            assert np.bincount(arrivals.slot).max() <= ports
-            dropped += perfect_makes_credence_lqd(ports, buffer, arrivals, victim=victim, seed=seed)
-    assert dropped > 0 or name in ("dt_lower_bound", "permutation")  # LQD takes all of these
 
 
 @settings(max_examples=draws(1200))
@@ -128,7 +110,6 @@ def test_harmonic_exceeds_its_bound_where_its_shares_are_rounded_to_little() -> 
     """N = B = 4: the longest queue may have floor(4 / (25 / 12)) = 1 packet; the bound for N = 4 is 3.39."""
     slot, port = parse("[0000]")
     assert (sent("opt", 4, 4, slot, port), sent("harmonic", 4, 4, slot, port)) == (4, 1)
-    assert run_slotted("harmonic", 4, 4, slot, port).transmitted == 1
 
 
 @settings(max_examples=draws(500))
@@ -166,7 +147,6 @@ def test_beyond_the_model_our_safeguard_can_cost_more_when_ports_do_not_divide_t
     assert told == [1, 1, 1]
     assert (sent("opt", *case), sent("credence", *case, told)) == (3, 1)
     assert (sent("cs", *case), sent("followlqd", *case)) == (3, 3)
-    assert run_slotted("credence", *case, told).transmitted == 1
     assert run_slotted("credence", *case, told, safe=is_safe_in_the_paper).transmitted == 2
 
 
@@ -306,22 +286,12 @@ def test_lemma_1_does_not_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ports", "share", "sent"),
+    ("ports", "share", "repeats"),
     [
-        (5, 2, Sent(910, 312, 910, 910)),
-        (9, 4, Sent(1536, 340, 1536, 1536)),
-        (9, 6, Sent(1556, 360, 1554, 1554)),
+        *((*few, times) for few, times in product(((3, 1), (4, 3), (5, 1), (6, 9), (8, 2), (12, 4)), (1, 40))),
+        *((*many, 300) for many in ((5, 2), (9, 4), (9, 6))),
     ],
 )
-def test_theorem_1_does_not_hold(ports: int, share: int, sent: Sent) -> None:
-    case = theorem_1(ports, share, repeats=300)
-    assert_sent(case, sent)
-    assert optimum(case) == sent.lqd
-    assert sent.lqd / sent.credence > LQD_RATIO * sent.lqd / min(sent.rest, sent.all)
-
-
-@pytest.mark.parametrize(("ports", "share"), [(3, 1), (4, 3), (5, 1), (6, 9), (8, 2), (12, 4)])
-@pytest.mark.parametrize("repeats", [1, 40])
 def test_the_gap_grows_to_half_the_ports_while_eta_falls_to_1(ports: int, share: int, repeats: int) -> None:
     """Beyond what fills port 0, LQD sends m + 1 packets a slot and Credence one; eta's loss is a constant, share - m.
 
@@ -334,6 +304,7 @@ def test_the_gap_grows_to_half_the_ports_while_eta_falls_to_1(ports: int, share:
     rest = lqd - (share - others)
     assert_sent(case, Sent(lqd, filled + repeats, rest, rest))
     assert optimum(case) == lqd
+    assert repeats < 300 or lqd / (filled + repeats) > LQD_RATIO * lqd / rest, "Theorem 1 does not hold"
 
 
 def test_eta_and_the_recovered_loss_can_be_1_where_credence_sends_a_fifth() -> None:
@@ -374,24 +345,6 @@ def within_the_model(ports: int, slot: Any) -> NDArray[np.int64]:
     return np.array(delayed, np.int64)
 
 
-def poisson_bursts(ports: int, buffer: int, slots: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The workload of the paper's Figure 14: bursts of the size of the buffer to random ports, Poisson in time, over a
-    background of single packets. A burst arrives at `ports` packets a slot.
-    """
-    draw = np.random.default_rng(seed)
-    arrivals: list[list[int]] = [[] for _ in range(slots)]
-    for start in np.flatnonzero(draw.random(slots) < min(1.0, ports / (2 * buffer))):
-        target = int(draw.integers(ports))
-        for k in range(buffer):
-            if start + k // ports < slots:
-                arrivals[start + k // ports].append(target)
-    for slot in arrivals:
-        slot.extend(draw.integers(0, ports, draw.integers(0, ports + 1)).tolist())
-        draw.shuffle(slot)
-    slot_of = np.repeat(np.arange(slots), [len(slot) for slot in arrivals])
-    return within_the_model(ports, slot_of), np.array([port for slot in arrivals for port in slot], np.int32)
-
-
 def test_beyond_the_model_the_safeguard_may_keep_a_head_victim_and_lose_another_packet() -> None:
     """Three arrivals in a slot of a switch with two ports: safe is no longer harmless before the slot ends."""
     slot, port = parse("[110][1]")
@@ -409,9 +362,6 @@ def test_beyond_the_model_a_tail_victim_is_lost_too_where_the_arrival_does_not_c
     credence = run("credence", 2, 4, slot, port, lqd["lqd_drop"], counting="uncounted")
     assert lqd["lqd_drop"].tolist() == [0, 0, 1, 0, 0, 0, 0]
     assert (lqd["transmitted"], credence["transmitted"]) == (6, 5)
-    rules = Rules(counting="uncounted")
-    assert run_slotted("lqd", 2, 4, slot, port, rules=rules).transmitted == 6
-    assert run_slotted("credence", 2, 4, slot, port, lqd["lqd_drop"], rules=rules).transmitted == 5
 
 
 def test_the_paper_s_safeguard_loses_a_packet_when_ports_do_not_divide_the_buffer() -> None:
@@ -426,21 +376,12 @@ def test_the_paper_s_safeguard_loses_a_packet_when_ports_do_not_divide_the_buffe
     assert run("credence", 3, 4, slot, port, native["lqd_drop"], victim="head")["transmitted"] == 17
 
 
-@given(case=slotted_arrivals(), victim=st.sampled_from(("tail", "head")))
-def test_both_safeguards_are_one_when_ports_divide_the_buffer(case: SlottedArrivals, victim: str) -> None:
-    case = case._replace(buffer=case.ports * max(1, case.buffer // case.ports))
-    rules = Rules(victim=victim)
-    labels = run_slotted("lqd", *case, rules=rules).lqd_drop
-    ours = run_slotted("credence", *case, labels, rules=rules)
-    assert run_slotted("credence", *case, labels, rules=rules, safe=is_safe_in_the_paper) == ours
-
-
 def test_another_tie_rule_than_that_of_the_labels_can_lose_packets() -> None:
     lost = 0
     for seed in range(5):
-        slot, port = poisson_bursts(8, 64, slots=2000, seed=seed)
-        lqd = run("lqd", 8, 64, slot, port, tie="lowest_port")
-        other = run("credence", 8, 64, slot, port, lqd["lqd_drop"], tie="highest_port")
+        arrivals = Slotted.joined(list(PoissonBursts(load=0.9).batches(8, 64, 2000, seed)))
+        lqd = run("lqd", 8, 64, arrivals.slot, arrivals.port, tie="lowest_port")
+        other = run("credence", 8, 64, arrivals.slot, arrivals.port, lqd["lqd_drop"], tie="highest_port")
         assert other["transmitted"] <= lqd["transmitted"]
         lost += lqd["transmitted"] - other["transmitted"]
     assert lost > 0
@@ -453,18 +394,12 @@ def test_the_closed_form_is_not_an_upper_bound_of_eta(counting: str, tie: str) -
     slot, port = parse(CLOSED_FORM)
     lqd = run("lqd", 2, 4, slot, port, counting=counting, tie=tie)
     follow = run("followlqd", 2, 4, slot, port, counting=counting, tie=tie)
-    for policy, native in (("lqd", lqd), ("followlqd", follow)):
-        slow = run_slotted(policy, 2, 4, slot, port, rules=Rules(counting, tie))
-        assert slow.transmitted == native["transmitted"]
     assert (lqd["transmitted"], follow["transmitted"]) == (19, 17)
     false_negatives = int(lqd["lqd_drop"].sum())
     true_negatives = len(slot) - false_negatives
     closed_form = true_negatives / (true_negatives - min((2 - 1) * false_negatives, true_negatives))
     assert closed_form == pytest.approx(1.056, abs=5e-4)
     assert closed_form < 19 / 17 == pytest.approx(1.118, abs=5e-4)
-
-
-PLENTY = 2**30
 
 
 @given(data=st.data(), case=byte_arrivals())
@@ -489,18 +424,3 @@ def test_whatever_the_answers_predictions_drop_no_more_than_their_budget(
         if mine:
             intervals = 1 + (mine[-1].time_ns - mine[0].time_ns) // chosen.rtt
             assert sum(packet.size for packet in mine) <= intervals * chosen.drop_budget
-
-
-@given(case=slotted_arrivals(), needed=st.integers(2, 8), data=st.data())
-def test_no_packet_goes_by_an_answer_alone(case: SlottedArrivals, needed: int, data: st.DataObject) -> None:
-    """Packets whose queue was never told to drop `needed` times in a row are accepted."""
-    answers = data.draw(bits_for(case))
-    chosen = Settings(drop_budget=PLENTY, answers_needed=needed)
-    native = run_native("guarded", case, answers, chosen=chosen)
-    for port in range(case.ports):
-        of_port = np.flatnonzero((np.array(case.port) == port) & (native["asked"] == 1))
-        told = [int(answers[i]) for i in of_port]
-        dropped = native["outcome"][of_port] == PREDICTED
-        breaks = [-1, *(k for k, answer in enumerate(told) if not answer), len(told)]
-        expected = sum(max(0, b - a - needed) for a, b in pairwise(breaks))
-        assert dropped.sum() == expected

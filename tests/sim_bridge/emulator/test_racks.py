@@ -21,6 +21,7 @@ from foretail.features.records import ARRIVAL_DTYPE, Outcome, Records, read_reco
 from tests.sim_bridge.buffer.test_headers import ROOM, compiler, run
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_models.racks import SlowRacks
+from tests.sim_bridge.slow_models.slotted import ACCEPTED
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
@@ -59,8 +60,8 @@ Told = dict[str, dict[int, int]]
 Check = Callable[..., Told]
 
 
-def compiled(folder: Path, source: str, *flags: str) -> Path:
-    """A program that checks racks, with what else it has to be told."""
+def compiled(folder: Path, source: str) -> Path:
+    """A program that checks racks or the emulator's loop."""
     packets = ROOM / "packets"
     sources = [
         Path(__file__).with_name(f"{source}.cpp"),
@@ -72,7 +73,7 @@ def compiled(folder: Path, source: str, *flags: str) -> Path:
     house = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", f"-I{Path(__file__).parent}")
     program = folder / source
     cxx = compiler("CXX", "c++", "g++", "clang++")
-    run(cxx, *house, "-isystem", json_include(), *sources, "-o", program, *flags, "-ldl")
+    run(cxx, *house, "-isystem", json_include(), *sources, "-o", program, "-ldl")
     return program
 
 
@@ -255,7 +256,6 @@ def test_what_means_nothing_to_racks_is_refused(check: Check, group: str) -> Non
     assert said == f"refused: {sentence}\n"
 
 
-ACCEPTED = 0
 DELAY_NS, OVERHEAD = 3000, 2
 STAR = ("1", "0", "4")
 
@@ -271,8 +271,8 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Told_of_emulator_loop:
-    """Return the events of the program, by kind a time for each packet, and its figures by name."""
+class LoopEvents:
+    """Events of the program, by kind a time for each packet, and its figures by name."""
 
     sent: dict[int, int]
     due: dict[int, int]
@@ -281,7 +281,7 @@ class Told_of_emulator_loop:
     figures: dict[str, int]
 
 
-Check_of_emulator_loop = Callable[..., Told_of_emulator_loop]
+CheckLoop = Callable[..., LoopEvents]
 
 
 def json_include() -> str:
@@ -292,22 +292,18 @@ def json_include() -> str:
 
 
 @pytest.fixture(scope="module")
-def check_of_emulator_loop(tmp_path_factory: pytest.TempPathFactory) -> Check_of_emulator_loop:
-    program = tmp_path_factory.mktemp("emulator_check") / "emulator_check"
-    sources = [Path(__file__).with_name("emulator_check.cpp"), *(ROOM / "packets" / "settings").glob("*.cc")]
-    sources += [ROOM / "buffer" / "policies" / "policies.cpp", ROOM / "buffer" / "run.cpp"]
-    flags = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", "-isystem", json_include())
-    run(compiler("CXX", "c++", "g++", "clang++"), *flags, *sources, "-o", program, "-ldl")
+def check_loop(tmp_path_factory: pytest.TempPathFactory) -> CheckLoop:
+    program = compiled(tmp_path_factory.mktemp("emulator_check"), "emulator_check")
 
     def told(
         network: tuple[str, str, str], policy: str, buffer: int, factor: int, step: int, sent: list[Sent]
-    ) -> Told_of_emulator_loop:
+    ) -> LoopEvents:
         lines = "".join(f"{one.time} {one.source} {one.destination} {one.size}\n" for one in sent)
         printed = run(program, *network, policy, str(buffer), str(factor), str(step), source=lines)
         words = [(what, int(packet), int(number)) for what, packet, number in map(str.split, printed.splitlines())]
         kinds = {kind: {p: t for what, p, t in words if what == kind} for kind in ("sent", "due", "written")}
         figures = {what: number for what, _, number in words if what not in kinds}
-        return Told_of_emulator_loop(**kinds, order=[p for what, p, _ in words if what == "written"], figures=figures)
+        return LoopEvents(**kinds, order=[p for what, p, _ in words if what == "written"], figures=figures)
 
     return told
 
@@ -340,7 +336,7 @@ def slow_star(sent: list[Sent], starts: dict[int, int], policy: str, buffer: int
     return due
 
 
-def bursts_of_emulator_loop(seed: int, packets: int, factor: int) -> list[Sent]:
+def bursts_at_a_star(seed: int, packets: int, factor: int) -> list[Sent]:
     """Three hosts that send to the fourth, and some to each other, faster than a link."""
     draw = random.Random(seed)
     times = sorted(draw.randrange(300 * packets) * factor for _ in range(packets))
@@ -354,11 +350,9 @@ def bursts_of_emulator_loop(seed: int, packets: int, factor: int) -> list[Sent]:
 
 
 @pytest.mark.parametrize("policy", ["cs", "lqd", "dt"])
-def test_every_packet_is_due_when_the_slow_network_says(
-    check_of_emulator_loop: Check_of_emulator_loop, policy: str
-) -> None:
-    sent = bursts_of_emulator_loop(seed=8, packets=200, factor=7)
-    told = check_of_emulator_loop(STAR, policy, 256, 7, 0, sent)
+def test_every_packet_is_due_when_the_slow_network_says(check_loop: CheckLoop, policy: str) -> None:
+    sent = bursts_at_a_star(seed=8, packets=200, factor=7)
+    told = check_loop(STAR, policy, 256, 7, 0, sent)
     assert told.sent == {packet: one.time // 7 for packet, one in enumerate(sent)}
     expected = slow_star(sent, told.sent, policy, 4 * 10 * 256)
     assert told.due == expected
@@ -368,11 +362,9 @@ def test_every_packet_is_due_when_the_slow_network_says(
 
 
 @pytest.mark.parametrize("step_ns", [50, 900, 40_000])
-def test_a_late_loop_changes_no_decision_on_what_it_read(
-    check_of_emulator_loop: Check_of_emulator_loop, step_ns: int
-) -> None:
-    sent = bursts_of_emulator_loop(seed=6, packets=150, factor=20)
-    told = check_of_emulator_loop(STAR, "lqd", 512, 20, step_ns, sent)
+def test_a_late_loop_changes_no_decision_on_what_it_read(check_loop: CheckLoop, step_ns: int) -> None:
+    sent = bursts_at_a_star(seed=6, packets=150, factor=20)
+    told = check_loop(STAR, "lqd", 512, 20, step_ns, sent)
     assert any(told.sent[packet] > one.time // 20 for packet, one in enumerate(sent))
     assert told.due == slow_star(sent, told.sent, "lqd", 4 * 10 * 512)
     late = sorted(told.written[packet] - due * 20 for packet, due in told.due.items())
@@ -384,14 +376,14 @@ def test_a_late_loop_changes_no_decision_on_what_it_read(
         assert exact <= told.figures[name] <= exact * 1.13 + 1
 
 
-def test_packets_are_handed_over_in_the_order_of_their_times(check_of_emulator_loop: Check_of_emulator_loop) -> None:
-    sent = bursts_of_emulator_loop(seed=3, packets=300, factor=1)
-    told = check_of_emulator_loop(STAR, "cs", 5120, 1, 50_000, sent)
+def test_packets_are_handed_over_in_the_order_of_their_times(check_loop: CheckLoop) -> None:
+    sent = bursts_at_a_star(seed=3, packets=300, factor=1)
+    told = check_loop(STAR, "cs", 5120, 1, 50_000, sent)
     assert told.order == sorted(told.due, key=lambda packet: told.due[packet])
 
 
-def test_a_run_in_its_stride_allocates_nothing_of_emulator_loop(check_of_emulator_loop: Check_of_emulator_loop) -> None:
-    once = bursts_of_emulator_loop(seed=4, packets=400, factor=1)
+def test_a_loop_in_its_stride_allocates_nothing(check_loop: CheckLoop) -> None:
+    once = bursts_at_a_star(seed=4, packets=400, factor=1)
     end = once[-1].time + 1_000_000
     sent = [Sent(one.time + end * round_, one.source, one.destination, one.size) for round_ in range(4) for one in once]
-    assert check_of_emulator_loop(STAR, "lqd", 512, 1, 0, sent).figures["allocated"] == 0
+    assert check_loop(STAR, "lqd", 512, 1, 0, sent).figures["allocated"] == 0

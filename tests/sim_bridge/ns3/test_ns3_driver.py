@@ -30,6 +30,7 @@ from foretail.sim_bridge.policies import OF_ARRIVALS, PUSHING_OUT
 from foretail.sim_bridge.policy_settings import heeded_settings
 from foretail_studies.circuits.circuit_use import CircuitUse, circuit_use
 from tests.scenarios import RACKS, STAR, settings, with_racks
+from tests.sim_bridge.packets.paused_runs import total
 
 pytestmark = pytest.mark.ns3
 DROPS = ("over_threshold", "predicted", "buffer_full", "pushed_out")
@@ -56,16 +57,6 @@ def arrivals_of(run: DriverRun) -> Records:
     return read_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE)
 
 
-def total(run: DriverRun, *path: str) -> int:
-    """A counter summed over all switches."""
-    sums = 0
-    for node in run.summary["switches"]:
-        for key in path:
-            node = node[key]
-        sums += node
-    return sums
-
-
 @pytest.mark.parametrize("policy", OF_ARRIVALS)
 def test_what_comes_in_goes_out_or_is_counted(simulate: Any, policy: str) -> None:
     run = simulate(policy__name=policy)
@@ -76,9 +67,9 @@ def test_what_comes_in_goes_out_or_is_counted(simulate: Any, policy: str) -> Non
             assert node["data_in"][unit] + node["control_in"][unit] == gone
         assert node["queued_bytes"] == 0
     assert run.summary["completed_flows"] == run.summary["flows"] > 50
-    assert sum(total(run, "data_drops", why, "packets") for why in DROPS) > 100
-    assert (total(run, "data_drops", "pushed_out", "packets") > 0) == (policy in PUSHING_OUT)
-    assert total(run, "control_drops", "pushed_out", "packets") == 0
+    assert sum(total(run.summary, "data_drops", why, "packets") for why in DROPS) > 100
+    assert (total(run.summary, "data_drops", "pushed_out", "packets") > 0) == (policy in PUSHING_OUT)
+    assert total(run.summary, "control_drops", "pushed_out", "packets") == 0
     np.testing.assert_array_equal(planned(run), planned(simulate()))  # of every policy the same flows
     assert np.all(run.flows()["fct_ns"] >= run.flows()["ideal_fct_ns"])
 
@@ -116,23 +107,13 @@ def test_what_a_policy_does_not_heed_changes_nothing(simulate: Any, policy: str)
     np.testing.assert_array_equal(run.flows(), same.flows())
 
 
-def test_the_exact_virtual_lqd_is_the_real_one_under_lqd(simulate: Any) -> None:
-    run = simulate(trace=True)
-    assert total(run, "threshold_deficits") == 0
-    records = arrivals_of(run)
-    data = records[records["flow_class"] != FlowClass.CONTROL]
-    lost = np.isin(data["outcome"], [Outcome.BUFFER_FULL, Outcome.PUSHED_OUT])
-    np.testing.assert_array_equal(lost, data["lqd_drop"] == 1)
-    assert run.summary["labelled_drops"] == np.count_nonzero(lost) > 100
-
-
 def test_a_trace_has_every_packet_that_occamy_expels(simulate: Any) -> None:
     """Some of them when the label was long known: the virtual LQD had sent them, or dropped them."""
     run = simulate(policy__name="occamy", policy__alpha=8.0, trace=True)
     records = arrivals_of(run)
     expelled = records[records["outcome"] == Outcome.PUSHED_OUT]
     assert (expelled["flow_class"] != FlowClass.CONTROL).all()
-    assert len(expelled) == total(run, "data_drops", "pushed_out", "packets") > 100
+    assert len(expelled) == total(run.summary, "data_drops", "pushed_out", "packets") > 100
     assert {0, 1} == set(expelled["lqd_drop"].tolist())
 
 
@@ -179,18 +160,18 @@ def test_background_beside_another_transport_is_what_it_is_alone_without_ecn(sim
     assert not np.array_equal(flows[0]["fct_ns"], flows[2]["fct_ns"])
     np.testing.assert_array_equal(flows[3], flows[4])
     both = simulate(transport__background_name=beside, policy__name="cs")
-    assert 0 < total(both, "marked") < total(simulate(policy__name="cs"), "marked")
+    assert 0 < total(both.summary, "marked") < total(simulate(policy__name="cs").summary, "marked")
 
 
 def test_flips_have_a_stream_of_their_own(simulate: Any) -> None:
     never, some, always = (simulate(policy__name="credence", policy__flip_probability=p) for p in (0.0, 0.1, 1.0))
     for run in (never, some, always):
         np.testing.assert_array_equal(planned(run), planned(simulate()))
-    assert never.summary["flipped_predictions"] == total(never, "data_drops", "predicted", "packets") == 0
-    flipped, asked = some.summary["flipped_predictions"], total(some, "asked")
-    assert flipped == total(some, "data_drops", "predicted", "packets")
+    assert never.summary["flipped_predictions"] == total(never.summary, "data_drops", "predicted", "packets") == 0
+    flipped, asked = some.summary["flipped_predictions"], total(some.summary, "asked")
+    assert flipped == total(some.summary, "data_drops", "predicted", "packets")
     assert flipped == pytest.approx(0.1 * asked, rel=0.2)
-    assert total(always, "data_drops", "predicted", "packets") == total(always, "asked") > 0
+    assert total(always.summary, "data_drops", "predicted", "packets") == total(always.summary, "asked") > 0
 
 
 def test_progress_reports_move_forward(tmp_path: Path) -> None:
@@ -317,19 +298,6 @@ def star(folder: Path, **changes: Any) -> DriverRun:
     return run_driver(settings(**(LEAF | changes)), folder)
 
 
-@pytest.mark.parametrize("policy", ["lqd", "cs", "dt"])
-def test_all_flows_end_and_all_drops_are_at_the_one_switch(tmp_path: Path, policy: str) -> None:
-    run = star(tmp_path, policy__name=policy)
-    (switch,) = run.summary["switches"]
-    assert (switch["role"], switch["port_rates_bps"]) == ("leaf", [10**10] * 8)
-    assert run.summary["completed_flows"] == run.summary["flows"] > 50
-    assert sum(drops["packets"] for drops in switch["data_drops"].values()) > 100
-    flows = run.flows()
-    assert np.all(flows["source"] != flows["destination"])
-    answers = flows[flows["flow_class"] == FlowClass.INCAST]
-    assert all(len(set(answers["source"][answers["query"] == query])) == 7 for query in np.unique(answers["query"]))
-
-
 def test_an_idle_star_has_the_base_round_trip_and_the_ideal_times_that_python_computes(tmp_path: Path) -> None:
     alone = {"incast__queries_per_second_per_server": 0.0, "background__load": 0.001, "traffic_ns": 20_000_000}
     run = star(tmp_path, **alone, background__size_bytes=[1399, 1400], background__cumulative=[0, 1])
@@ -420,7 +388,7 @@ def test_load_and_burst_are_as_asked(simulate: Any) -> None:
 def test_timeouts_and_retransmissions_are_counted(simulate: Any) -> None:
     run = simulate(policy__name="dt")
     flows = run.flows()
-    dropped = sum(total(run, "data_drops", why, "packets") for why in DROPS)
+    dropped = sum(total(run.summary, "data_drops", why, "packets") for why in DROPS)
     assert flows["retransmissions"].sum() >= dropped
     timed_out = flows["timeouts"] > 0
     assert timed_out.sum() > 5

@@ -220,21 +220,6 @@ def test_a_batch_comes_out_as_soon_as_lqd_has_sent_or_dropped_its_packets() -> N
     assert [batch.lqd_drop.tolist() for batch in stream] == [[0], [0]]
 
 
-@given(case=slotted_arrivals())
-def test_perfect_predictions_make_credence_lqd_and_lose_nothing(case: SlottedArrivals) -> None:
-    found = compare(batches(case), case.ports, case.buffer, ["credence"], perfect)
-    assert found.transmitted == {"credence": found.lqd, "lqd": found.lqd}
-    assert list(found.transmitted) == ["credence", "lqd"]
-    assert (found.eta, found.whole.fp, found.whole.fn) == ((1.0 if found.lqd else None), 0, 0)
-    assert found.recovered_loss in (None, 1.0)
-    credence = found.ratio_to_lqd("credence")
-    assert credence == (1.0 if found.lqd else None)
-    assert found.sent_percent_of_lqd == (100.0 if found.lqd else None)
-    always = compare(batches(case), case.ports, case.buffer, ["followlqd"], accept)
-    assert always.followlqd == always.accept == always.transmitted["followlqd"]
-    assert always.sent == compare(batches(case), case.ports, case.buffer, ["credence"], accept).sent
-
-
 def test_scores_of_a_model_are_counted_by_value() -> None:
     case = SlottedArrivals(2, 2, [0] * 6 + [1] * 6, [0, 0, 0, 1, 1, 0] * 2)
 

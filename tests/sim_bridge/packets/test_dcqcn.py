@@ -230,14 +230,6 @@ def test_a_receiver_notifies_as_often_as_it_may(transport: str, interval_ns: int
         assert 0.9 * most <= notifications <= most
 
 
-def test_a_message_alone_goes_at_the_rate_of_its_link() -> None:
-    """It finds no queue, so nothing tells it to slow down."""
-    (with_dcqcn,), (without,) = (
-        counts(star([[1_000_000]], transport__rdma__control=control))[1]["fct_ns"] for control in ("dcqcn", None)
-    )
-    assert with_dcqcn == without
-
-
 @pytest.mark.parametrize("transport", ["roce", "irn"])
 def test_packets_leave_when_the_law_lets_them(tmp_path: Path, transport: str) -> None:
     """Each sender of a run: its notifications at the switch tell when its packets have to come there."""
@@ -472,14 +464,3 @@ def test_every_message_arrives_and_irn_repeats_each_loss_once(
         within = max(happened) - min(happened) < (window or BDP_SEGMENTS)
         assert found["retransmissions"] <= len(happened) * (1 if within else 2)
     assert found["retransmissions"] >= len(happened)
-
-
-@pytest.mark.parametrize("control", [None, "powertcp", "dcqcn"])
-def test_answers_of_rdma_stand_beside_a_background_of_tcp(control: str | None) -> None:
-    changes: dict[str, Any] = {"transport__name": "irn", "transport__background_name": "cubic", "policy__name": "dt"}
-    changes |= {"transport__rdma__control": control}
-    flows, _ = finished(settings(**changes))
-    assert (flows["fct_ns"] > 0).all()
-    of_tcp, _ = finished(settings(transport__name="cubic", policy__name="dt", transport__mark_bytes=0))
-    answers = flows["query"] >= 0
-    assert flows["fct_ns"][answers].mean() < of_tcp["fct_ns"][answers].mean() / 2

@@ -23,7 +23,7 @@ from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.messages import Message, columns
-from foretail.sim_bridge.policies import KNOW_PRIORITIES, MAKES_ROOM, SCHEDULERS, SEE_INGRESS
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, MAKES_ROOM, SEE_INGRESS
 from tests.examples import draws
 from tests.refusals import refusing
 from tests.scenarios import STAR, settings
@@ -39,7 +39,6 @@ from tests.sim_bridge.packets.paused_runs import (
     require_conserved,
     some_messages,
     star_document,
-    star_of,
     stars,
     total,
     written,
@@ -190,15 +189,6 @@ def test_lqd_makes_room_out_of_the_lossy_queues_that_it_may_take() -> None:
     assert pauses["any_queue"] <= pauses["longer_queues"] <= pauses["no_queue"]
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_a_paused_queue_misses_its_turns_and_no_other_does(scheduler: str) -> None:
-    quanta = [3000, 1500, 1500] if scheduler == "deficit_round_robin" else []
-    flows, summary = finished(mixed(queues__scheduler=scheduler, queues__quantum_bytes=quanta))
-    assert (flows["fct_ns"] > 0).all()
-    require_conserved(summary)
-    assert total(summary, "lossless", "pauses") > 10
-
-
 def test_no_packet_is_labelled_as_dropped_that_may_not_be_lost(tmp_path: Path) -> None:
     for policy in ("lqd", "dt", "occamy", "sonic"):
         folder = tmp_path / policy
@@ -277,16 +267,3 @@ def test_headroom_is_what_links_need(bps: int) -> None:
         )
         with pytest.raises(ForetailError, match=f"headroom of a switch takes {4 * needed_headroom(delay_ns, bps)} of"):
             NativeNetwork(lossless)
-
-
-def test_a_hundred_senders_answer_at_once() -> None:
-    star = star_of(101, 50_000, 3000)
-    messages = incast_of(100, 15_000)
-    flows, summary = finished(star_document(star, messages))
-    lossless = summary["switches"][0]["lossless"]
-    assert lossless["drops"]["packets"] == 0
-    assert lossless["most_headroom_bytes"] <= 100 * star.headroom_bytes
-    assert lossless["pauses"] >= 100
-    packet_ns = -(-(PACKET_BYTES + 2) * 4 // 5)
-    assert (flows["fct_ns"] > 0).all()
-    assert flows["fct_ns"].max() < 1.2 * 100 * 11 * packet_ns  # its link never waits for long

@@ -42,6 +42,7 @@ pytestmark = pytest.mark.slow
 
 FRAME = Frame({"queue": "", "table": ""}, 4, 1, 64)
 MODELS = [small_ensemble(stumps) for stumps in (1, 2, 3)]
+Deploy = Callable[..., DeployResult]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture
-def deploy(address: str, tmp_path: Path) -> Callable[..., DeployResult]:
+def deploy(address: str, tmp_path: Path) -> Deploy:
     def run(model: str | None = None, **settings: object) -> DeployResult:
         plain = {"switch": address, "drain_ms": 0.0, "store_dir": str(tmp_path / "store"), "tracking": Tracking(False)}
         config = DeployConfig(model=model, **(plain | settings))  # type: ignore[arg-type]
@@ -109,7 +110,7 @@ def test_models_are_proven_in_a_frame_of_their_features_and_others(
             assert found.ir_sha256 == done.ensemble.sha256
 
 
-def test_a_deployed_model_decides(switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]) -> None:
+def test_a_deployed_model_decides(switch: FakeSwitch, deploy: Deploy, files: list[str]) -> None:
     for file, model in zip(files, MODELS, strict=True):
         found = deploy(file)
         assert decided(switch, model)
@@ -121,7 +122,7 @@ def test_a_deployed_model_decides(switch: FakeSwitch, deploy: Callable[..., Depl
     assert next(bank for bank in again.banks if bank.decides).bank == "b"
 
 
-def test_a_rollback_is_one_write(switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]) -> None:
+def test_a_rollback_is_one_write(switch: FakeSwitch, deploy: Deploy, files: list[str]) -> None:
     deploy(files[0])
     with pytest.raises(ForetailError, match=r"bank a of the switch at .* contains no whole model: deploy one first"):
         deploy(rollback=True)
@@ -132,9 +133,7 @@ def test_a_rollback_is_one_write(switch: FakeSwitch, deploy: Callable[..., Deplo
     assert decided(switch, MODELS[0])
 
 
-def test_a_canary_is_counted_and_does_not_decide(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
-) -> None:
+def test_a_canary_is_counted_and_does_not_decide(switch: FakeSwitch, deploy: Deploy, files: list[str]) -> None:
     deploy(files[0])
     with pytest.raises(ForetailError, match="the model decides already, in bank b: a canary is another model"):
         deploy(files[0], canary=True)
@@ -153,7 +152,7 @@ def test_a_canary_is_counted_and_does_not_decide(
 
 
 def test_another_tau_of_the_other_bank_waits_until_no_packet_is_in_it(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
+    switch: FakeSwitch, deploy: Deploy, files: list[str]
 ) -> None:
     deploy(files[0])
     deploy(files[1])
@@ -173,7 +172,7 @@ def test_another_tau_of_the_other_bank_waits_until_no_packet_is_in_it(
     assert decided(switch, MODELS[0])
 
 
-def test_tau_is_turned_by_one_write(switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]) -> None:
+def test_tau_is_turned_by_one_write(switch: FakeSwitch, deploy: Deploy, files: list[str]) -> None:
     deploy(files[0])
     before = switch.updates
     rows = everything(MODELS[0])
@@ -196,7 +195,7 @@ def test_tau_is_turned_by_one_write(switch: FakeSwitch, deploy: Callable[..., De
     ],
 )
 def test_a_live_bank_that_cannot_be_is_said(
-    values: list[int], sentence: str, switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
+    values: list[int], sentence: str, switch: FakeSwitch, deploy: Deploy, files: list[str]
 ) -> None:
     deploy(files[0])
     params = switch.defaults[switch._id("tables", "live")].action.action.params
@@ -236,9 +235,7 @@ def test_a_peer_that_leaves_at_every_connection_ends_with_a_sentence() -> None:
     assert len(connections) < 100
 
 
-def test_no_packet_is_decided_by_a_mix(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
-) -> None:
+def test_no_packet_is_decided_by_a_mix(switch: FakeSwitch, deploy: Deploy, files: list[str]) -> None:
     deploy(files[0])
     by_tag = {tag_of(model.sha256): model for model in MODELS}
     rows = everything(MODELS[0]).tolist()
@@ -259,7 +256,7 @@ def test_no_packet_is_decided_by_a_mix(
 
 
 def test_rows_written_where_packets_are_decided_do_mix(
-    switch: FakeSwitch, address: str, deploy: Callable[..., DeployResult], files: list[str], tmp_path: Path
+    switch: FakeSwitch, address: str, deploy: Deploy, files: list[str], tmp_path: Path
 ) -> None:
     deploy(files[0])
     row = dict.fromkeys(FRAME.features, 7)
@@ -277,7 +274,7 @@ def test_rows_written_where_packets_are_decided_do_mix(
 
 @pytest.mark.parametrize("at", [1, 2, 9, 25, 40])
 def test_an_interrupted_swap_leaves_the_old_model(
-    at: int, switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
+    at: int, switch: FakeSwitch, deploy: Deploy, files: list[str]
 ) -> None:
     for file in files[:2]:
         deploy(file)
@@ -300,9 +297,7 @@ def test_an_interrupted_swap_leaves_the_old_model(
     assert decided(switch, MODELS[2])
 
 
-def test_rows_that_the_switch_does_not_keep_are_noticed(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
-) -> None:
+def test_rows_that_the_switch_does_not_keep_are_noticed(switch: FakeSwitch, deploy: Deploy, files: list[str]) -> None:
     deploy(files[0])
     keep = switch._update
 
@@ -319,7 +314,7 @@ def test_rows_that_the_switch_does_not_keep_are_noticed(
 
 
 def test_what_is_no_switch_for_this_model_is_refused(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str], tmp_path: Path, info: p4i.P4Info
+    switch: FakeSwitch, deploy: Deploy, files: list[str], tmp_path: Path, info: p4i.P4Info
 ) -> None:
     def refused(model: Ensemble, match: str) -> None:
         (tmp_path / "model.json").write_text(model.to_json())
@@ -361,7 +356,7 @@ def test_what_is_no_switch_for_this_model_is_refused(
 
 def test_a_program_is_compiled_and_put_onto_the_switch(
     switch: FakeSwitch,
-    deploy: Callable[..., DeployResult],
+    deploy: Deploy,
     files: list[str],
     tmp_path: Path,
     info: p4i.P4Info,
@@ -382,9 +377,7 @@ def test_a_program_is_compiled_and_put_onto_the_switch(
     assert decided(switch, MODELS[0])
 
 
-def test_two_controllers_do_not_write_at_once(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
-) -> None:
+def test_two_controllers_do_not_write_at_once(switch: FakeSwitch, deploy: Deploy, files: list[str]) -> None:
     switch.primary = 7
     with pytest.raises(ForetailError, match=r"another controller is the primary of the switch at .*: stop it"):
         deploy(files[0])
@@ -393,7 +386,7 @@ def test_two_controllers_do_not_write_at_once(
 
 
 def test_a_switch_that_opens_the_stream_and_never_answers(
-    deploy: Callable[..., DeployResult], switch: FakeSwitch, files: list[str], monkeypatch: pytest.MonkeyPatch
+    deploy: Deploy, switch: FakeSwitch, files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretail.export.p4.runtime.CONNECT_SECONDS", 0.3)
     switch.is_silent = True
@@ -402,9 +395,7 @@ def test_a_switch_that_opens_the_stream_and_never_answers(
     switch.is_silent = False
 
 
-def test_an_address_where_nothing_answers(
-    deploy: Callable[..., DeployResult], files: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_where_nothing_answers(deploy: Deploy, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foretail.export.p4.runtime.CONNECT_SECONDS", 0.3)
     with pytest.raises(ForetailError, match=r"nothing answers at 127.0.0.1:1: start the switch"):
         deploy(files[0], switch="127.0.0.1:1")
@@ -430,7 +421,7 @@ def _live_bank(update: p4r.Update, live: int) -> int | None:
 
 
 def test_a_swap_that_is_acknowledged_and_ignored_is_said(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str], monkeypatch: pytest.MonkeyPatch
+    switch: FakeSwitch, deploy: Deploy, files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy(files[0])
     live, update, before = switch._id("tables", "live"), switch._update, switch._data("live", None)[0]
@@ -446,7 +437,7 @@ def test_a_swap_that_is_acknowledged_and_ignored_is_said(
 
 @pytest.mark.nightly
 def test_a_killed_swap_leaves_the_old_model(
-    switch: FakeSwitch, address: str, deploy: Callable[..., DeployResult], files: list[str], tmp_path: Path
+    switch: FakeSwitch, address: str, deploy: Deploy, files: list[str], tmp_path: Path
 ) -> None:
     deploy(files[0])
     command = [sys.executable, "-m", "foretail.pipelines.cli", "deploy", f"switch={address}", f"model={files[1]}"]
