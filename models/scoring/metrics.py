@@ -169,7 +169,6 @@ def scores(
     ports: int,
     score: npt.ArrayLike | None = None,
     asked: npt.ArrayLike | None = None,
-    best_assignment: npt.ArrayLike | None = None,
 ) -> dict[str, dict[str, Score]]:
     """Return every score of a prediction, for the whole trace and for the asked region.
 
@@ -181,9 +180,6 @@ def scores(
     ports : N of the closed form
     score : int64 or float64 array [rows], what the predictions were cut from; adds `average_precision`
     asked : bool array [rows], whether Credence asks at this arrival; adds the region ``asked``
-    best_assignment : bool array [rows], optional
-        LQD's decisions once more, with the victims that agree best with the predictions (``PushOuts.assign`` of the
-        whole trace); adds `precision_best_assignment`, `recall_best_assignment` and `f1_best_assignment`.
     """
     truth = _bools("lqd_drop", lqd_drop)
     predicted = _bools("predicted_drop", predicted_drop, truth)
@@ -191,15 +187,11 @@ def scores(
     if asked is not None:
         regions["asked"] = _bools("asked", asked, truth)
     values = None if score is None else _alike(truth, np.asarray(score))
-    assigned = None if best_assignment is None else _bools("best_assignment", best_assignment, truth)
     result: dict[str, dict[str, Score]] = {}
     for region, rows in regions.items():
         result[region] = Confusion.count(truth[rows], predicted[rows]).scores(ports)
         if values is not None:
             result[region]["average_precision"] = rank(truth[rows], values[rows]).average_precision
-        if assigned is not None:
-            best = Confusion.count(assigned[rows], predicted[rows])
-            result[region] |= {f"{name}_best_assignment": getattr(best, name) for name in best.also}
     return result
 
 

@@ -27,7 +27,6 @@ from foretail.models.scoring.metrics import (
 )
 from foretail.pipelines.data.inputs import feature_inputs, in_window
 from foretail.sim_bridge.open_loop.baselines import sent_by, tuned, worth_of
-from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
 from foretail.sim_bridge.open_loop.replay import queues_of, replay_scores
 from foretail.sim_bridge.open_loop.scores import SENT_SCORES, Decider, SentScores
 
@@ -98,15 +97,14 @@ class JudgedSide:
         """Rows of each region: all of them, and those where Credence asks, where that is known."""
         return {"whole": slice(None)} | ({} if self.asked is None else {"asked": self.asked})
 
-    def scores(self, ports: int, push_outs: PushOuts | None = None) -> dict[str, dict[str, Score]]:
-        """By region; with the push-outs of the rows also those of the best assignment."""
+    def scores(self, ports: int) -> dict[str, dict[str, Score]]:
+        """By region."""
         return scores(
             self.lqd_drop,
             self.predicted,
             ports=ports,
             score=self.probability,
             asked=self.asked,
-            best_assignment=None if push_outs is None else push_outs.assign(self.probability),
         )
 
 
@@ -126,25 +124,13 @@ def judge(model: RowPredictor, labelled: Labelled, decider: Decider | None) -> J
         side: judge_side(model, getattr(labelled.split, side), labelled.columns, labelled.window)
         for side in splits.SIDES
     }
-    best = {"test": side_push_outs(labelled.split.test)}
     split = labelled.split
     return Judged(
         sides,
-        {name: side.scores(labelled.ports, best.get(name)) for name, side in sides.items()},
+        {name: side.scores(labelled.ports) for name, side in sides.items()},
         _replayed(split.test, (*split.train, *split.validation), decider, sides["test"].predicted),
         _replayed(split.validation, split.train, decider, sides["validation"].predicted),
     )
-
-
-def side_push_outs(side: splits.Side) -> PushOuts | None:
-    """LQD's push-outs on the runs of a side; None where they are not known: stretches of runs, rows that are no trace,
-    labels of another victim rule than tail, several queues per port or lossless ones."""
-    runs = [item.dataset.manifest for item in side]
-    if not _are_whole_traces(side) or not all(
-        run.rules.takes_tails and queues_of(run).count == 1 and run.lossless is None for run in runs
-    ):
-        return None
-    return PushOuts.together([push_outs(selection.dataset) for selection in side])
 
 
 def judge_side(
