@@ -195,29 +195,6 @@ def scores(
     return result
 
 
-def brier_score(lqd_drop: npt.ArrayLike, probability: npt.ArrayLike) -> float | None:
-    """Return the mean square of probability less label (Brier, 1950); None without rows.
-
-    `lqd_drop` is bool[rows], `probability` float[rows], in [0, 1].
-    """
-    truth = _bools("lqd_drop", lqd_drop)
-    values = _alike(truth, np.asarray(probability, np.float64))
-    return float(np.mean((values - truth) ** 2)) if len(truth) else None
-
-
-def expected_calibration_error(lqd_drop: npt.ArrayLike, probability: npt.ArrayLike, bins: int = 10) -> float | None:
-    """Return how far the mean probability lies from the share of drops, in the mean over rows; None without rows.
-
-    Rows are taken together in `bins` of equal width (Naeini et al., AAAI 2015). Parameters as :func:`brier_score`'s.
-    """
-    truth = _bools("lqd_drop", lqd_drop)
-    values = _alike(truth, np.asarray(probability, np.float64))
-    if not len(truth):
-        return None
-    place = np.minimum((values * bins).astype(np.int64), bins - 1)
-    return float(np.abs(np.bincount(place, values - truth)).sum() / len(truth))
-
-
 def _ratio(numerator: int, denominator: int) -> float | None:
     return numerator / denominator if denominator else None
 

@@ -7,47 +7,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
-from foretail.features.rows.labelled_rows import ALONE, ArrivalWindow, Rows, row_batches, stacked
+from foretail.features.rows.labelled_rows import ALONE, ArrivalWindow, row_batches, stacked
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.scorers import RowPredictor
-from foretail.models.scoring.metrics import (
-    RAISE_CONGESTION,
-    Score,
-    brier_score,
-    expected_calibration_error,
-    rank,
-    scores,
-)
+from foretail.models.scoring.metrics import RAISE_CONGESTION, Score, scores
 from foretail.pipelines.data.inputs import feature_inputs, in_window
 from foretail.sim_bridge.open_loop.baselines import sent_by, tuned, worth_of
-from foretail.sim_bridge.open_loop.replay import queues_of, replay_scores
+from foretail.sim_bridge.open_loop.replay import replay_scores
 from foretail.sim_bridge.open_loop.scores import SENT_SCORES, Decider, SentScores
-
-Floats = NDArray[np.float64]
-
-
-def calibration_map(probability: npt.ArrayLike, lqd_drop: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Return the map that fits validation rows best in squares, among all that never fall.
-
-    It is linear between its points, and constant outside them: float64[points] each, the probability that a predictor
-    says, increasing, and the one that is meant. `probability` is float64[rows], in [0, 1], `lqd_drop` bool[rows], the
-    label; at least one row.
-    """
-    from sklearn.isotonic import IsotonicRegression
-
-    distinct = rank(np.asarray(lqd_drop), np.asarray(probability, np.float64))
-    drops, others = np.diff(distinct.tp, prepend=0), np.diff(distinct.fp, prepend=0)
-    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
-        distinct.score, drops / (drops + others), sample_weight=drops + others
-    )
-    return fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -165,25 +138,6 @@ def judge_run(
     if rows.asked is None:
         raise TypeError("a trace knows where Credence asks")
     return JudgedRun(rows, rows.asked, _sent(dataset, rows.predicted, decider))
-
-
-def calibrate(model: RowPredictor, validation: Rows, test: JudgedSide) -> dict[str, Any]:
-    """Calibrate a model's probabilities on validation rows; returns the map's points, and the errors of the test side
-    before and after, by region."""
-    points = calibration_map(model.probability(validation.x), validation.lqd_drop)
-    calibrated = np.interp(test.probability, *points)
-    errors = {"brier_score": brier_score, "expected_calibration_error": expected_calibration_error}
-    return {
-        "points": list(zip(*(axis.tolist() for axis in points), strict=True)),
-        "test": {
-            region: {
-                f"{when}_{name}": error(test.lqd_drop[chosen], values[chosen])
-                for when, values in (("raw", test.probability), ("calibrated", calibrated))
-                for name, error in errors.items()
-            }
-            for region, chosen in test.regions.items()
-        },
-    }
 
 
 def replay_scores_of(name: str, replay: Mapping[str, Any] | None) -> dict[str, Mapping[str, Mapping[str, Score]]]:
