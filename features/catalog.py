@@ -444,7 +444,7 @@ VIRTUAL_FEATURES: tuple[str, ...] = (
     "queues_over_share",
     "since_push_out",
 )
-"""Features of the virtual LQD that the P4 demo program computes too."""
+"""Features of the virtual LQD without rates, gradients and comparisons."""
 
 SWITCH_FEATURES: tuple[str, ...] = (
     *VIRTUAL_FEATURES,

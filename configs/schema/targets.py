@@ -71,22 +71,6 @@ class CTarget:
 
 
 @dataclass
-class P4Demo:
-    """The switch of the demo program that runs around the predictor in BMv2 (docs/guide/export.md)."""
-
-    buffer_bytes: int | None = setting(
-        None, "Shared buffer of the demo program; null writes no demo program.", at_least=1, at_most=2**30
-    )
-    port_rates_bps: list[int] = setting(
-        [10**10] * 4, "Rate of each port, for at most 8 ports.", at_least=1000, at_most=10**15
-    )
-    wire_overhead_bytes: int = setting(
-        38, "Bytes of a packet that are on the wire but not in the buffer.", at_least=0, at_most=256
-    )
-    smallest_packet_bytes: int = setting(64, "Size below which packets are not answered.", at_least=1, at_most=65_535)
-
-
-@dataclass
 class P4Banks:
     """A program with two banks, into which ``foretail deploy`` swaps models (docs/guide/export.md)."""
 
@@ -136,7 +120,6 @@ class P4Target:
         False, "Also compile for the profile tofino or tofino2 with p4c-barefoot on PATH (docs/reports/tofino.md)."
     )
     control: str = setting("DropPredictor", "Name of the control; predictors of one program need different names.")
-    demo: P4Demo = part(P4Demo, "Demo program.")
     banks: P4Banks = part(P4Banks, "Two banks of tables for models of a running switch; entries are then runtime.")
 
 

@@ -18,7 +18,6 @@ from foretail.core.errors import ForetailError
 from foretail.export.folder import encoded
 from foretail.export.p4.banks import bank_controls, plan_in, render_banks
 from foretail.export.p4.bmv2 import run_on_bmv2, tool_versions
-from foretail.export.p4.demo import DemoSwitch, render_demo
 from foretail.export.p4.encoding import Frame
 from foretail.export.p4.planning import most_trees, plan, report_json, shrink
 from foretail.export.p4.profile import INPUT_BITS, load_profile
@@ -145,8 +144,6 @@ class P4:
     #: what the switch offers, and the architecture that the text is for: ``v1model``, ``tofino``, ``tofino2``, or the
     #: path of a YAML file
     profile: str = "v1model"
-    #: also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.demo`
-    demo: DemoSwitch | None = None
     #: also compile the program with p4c and send it packets in BMv2, both on PATH: 10,000 random cells
     bmv2: bool = False
     control: str = CONTROL  #: name of the control; a program that holds several predictors gives each its own
@@ -177,19 +174,13 @@ class P4:
                     f"it in a coarser unit"
                 )
         profile = load_profile(self.profile)
-        for program, is_wanted in (
-            ("a demo program", self.demo is not None),
-            ("a run in BMv2", self.bmv2),
-        ):
-            if is_wanted and profile.arch != "v1model":
-                raise ForetailError(
-                    f"there is {program} for v1model only, but the P4 profile {profile.name} is for {profile.arch}: "
-                    f"leave it out, or choose another profile"
-                )
-            if is_wanted and self.frame is not None:
-                raise ForetailError(
-                    f"there is {program} for a program of one model, not for banks: leave one of them out"
-                )
+        if self.bmv2 and profile.arch != "v1model":
+            raise ForetailError(
+                f"there is a run in BMv2 for v1model only, but the P4 profile {profile.name} is for {profile.arch}: "
+                f"leave it out, or choose another profile"
+            )
+        if self.bmv2 and self.frame is not None:
+            raise ForetailError("there is a run in BMv2 for a program of one model, not for banks: leave one out")
         if self.compile and profile.name not in CHIPS:
             raise ForetailError(
                 f"p4.compile is for the P4 profiles {' and '.join(CHIPS)}, not for {profile.name}: leave it out, or "
@@ -221,8 +212,6 @@ class P4:
                 f"{COMPILER} places the model in {compiled.stages} stages, but {profile.name} has {profile.stages}: "
                 f"export fewer trees"
             )
-        if self.demo is not None:
-            around = render_demo(ensemble, self.demo, prefix, self.control)
         report = report_json(lowered, chosen, asdict(compiled) if compiled else None)
         return Rendered(encoded(texts), encoded({**around, REPORT: report}), REPORT)
 

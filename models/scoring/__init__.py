@@ -1,1 +1,1 @@
-"""Scores of predictions, the operating point, and calibrated probabilities."""
+"""Scores of predictions, and the operating point."""

@@ -169,7 +169,6 @@ def scores(
     ports: int,
     score: npt.ArrayLike | None = None,
     asked: npt.ArrayLike | None = None,
-    best_assignment: npt.ArrayLike | None = None,
 ) -> dict[str, dict[str, Score]]:
     """Return every score of a prediction, for the whole trace and for the asked region.
 
@@ -181,9 +180,6 @@ def scores(
     ports : N of the closed form
     score : int64 or float64 array [rows], what the predictions were cut from; adds `average_precision`
     asked : bool array [rows], whether Credence asks at this arrival; adds the region ``asked``
-    best_assignment : bool array [rows], optional
-        LQD's decisions once more, with the victims that agree best with the predictions (``PushOuts.assign`` of the
-        whole trace); adds `precision_best_assignment`, `recall_best_assignment` and `f1_best_assignment`.
     """
     truth = _bools("lqd_drop", lqd_drop)
     predicted = _bools("predicted_drop", predicted_drop, truth)
@@ -191,39 +187,12 @@ def scores(
     if asked is not None:
         regions["asked"] = _bools("asked", asked, truth)
     values = None if score is None else _alike(truth, np.asarray(score))
-    assigned = None if best_assignment is None else _bools("best_assignment", best_assignment, truth)
     result: dict[str, dict[str, Score]] = {}
     for region, rows in regions.items():
         result[region] = Confusion.count(truth[rows], predicted[rows]).scores(ports)
         if values is not None:
             result[region]["average_precision"] = rank(truth[rows], values[rows]).average_precision
-        if assigned is not None:
-            best = Confusion.count(assigned[rows], predicted[rows])
-            result[region] |= {f"{name}_best_assignment": getattr(best, name) for name in best.also}
     return result
-
-
-def brier_score(lqd_drop: npt.ArrayLike, probability: npt.ArrayLike) -> float | None:
-    """Return the mean square of probability less label (Brier, 1950); None without rows.
-
-    `lqd_drop` is bool[rows], `probability` float[rows], in [0, 1].
-    """
-    truth = _bools("lqd_drop", lqd_drop)
-    values = _alike(truth, np.asarray(probability, np.float64))
-    return float(np.mean((values - truth) ** 2)) if len(truth) else None
-
-
-def expected_calibration_error(lqd_drop: npt.ArrayLike, probability: npt.ArrayLike, bins: int = 10) -> float | None:
-    """Return how far the mean probability lies from the share of drops, in the mean over rows; None without rows.
-
-    Rows are taken together in `bins` of equal width (Naeini et al., AAAI 2015). Parameters as :func:`brier_score`'s.
-    """
-    truth = _bools("lqd_drop", lqd_drop)
-    values = _alike(truth, np.asarray(probability, np.float64))
-    if not len(truth):
-        return None
-    place = np.minimum((values * bins).astype(np.int64), bins - 1)
-    return float(np.abs(np.bincount(place, values - truth)).sum() / len(truth))
 
 
 def _ratio(numerator: int, denominator: int) -> float | None:

@@ -22,7 +22,6 @@ from foretail.export.c.build import find_compiler
 from foretail.export.c.target import C
 from foretail.export.folder import CERTIFICATE
 from foretail.export.onnx.target import Onnx
-from foretail.export.p4.demo import DemoSwitch
 from foretail.export.p4.encoding import Frame
 from foretail.export.p4.profile import load_profile
 from foretail.export.p4.target import P4
@@ -224,12 +223,8 @@ def _p4(config: ExportConfig, model: Ensemble) -> Target:
     profile = p4.profile or ("tofino" if p4.arch == "tna" else "v1model")
     if p4.arch not in (None, arch := load_profile(profile).arch):
         raise ForetailError(f"p4.arch={p4.arch}, but the P4 profile {profile} is for {arch}: leave one of them out")
-    demo = None
-    if (given := p4.demo).buffer_bytes is not None:
-        rates = tuple(given.port_rates_bps)
-        demo = DemoSwitch(given.buffer_bytes, rates, given.wire_overhead_bytes, given.smallest_packet_bytes)
     frame = None if p4.banks.trees is None else frame_for(model, p4.banks.trees, p4.banks)
-    settings = (p4.encoding, p4.decision, p4.entries, profile, demo, p4.bmv2, p4.control, p4.compile, frame)
+    settings = (p4.encoding, p4.decision, p4.entries, profile, p4.bmv2, p4.control, p4.compile, frame)
     return P4(*settings, max_rows=p4.max_rows)  # type: ignore[arg-type]
 
 

@@ -149,11 +149,6 @@ class TrainResult(Summarised):
                 if (others := self.outcome["sampled_others"]) < 1
                 else []
             ),
-            *(
-                f"test, {region}: expected calibration error {figures['raw_expected_calibration_error']:.2g}, "
-                f"calibrated {figures['calibrated_expected_calibration_error']:.2g}"
-                for region, figures in self.outcome["calibration"]["test"].items()
-            ),
             *run_note(self.outcome["tracked"]),
         ]
         title = "Scores" + (" (reused model)" if self.reused else "")
@@ -337,7 +332,7 @@ def _fitted_to_labels(config: TrainConfig, labelled: Labelled, validation: Rows,
 
 def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: Store) -> None:
     from foretail.pipelines.exporting.network import decider_if_any
-    from foretail.pipelines.training.scores import Labelled, calibrate, judge
+    from foretail.pipelines.training.scores import Labelled, judge
 
     labelled = Labelled.of(split, config.features.names, config.features.own_queues)
     region = cast(Region, config.operating_point.region)
@@ -370,7 +365,6 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         "scores": judged.scores,
         "replay": judged.replay,
         "validation_replay": judged.validation_replay,
-        "calibration": calibrate(model, validation, judged.sides["test"]),
         "tracked": None,
     }
     if config.tracking.enabled:

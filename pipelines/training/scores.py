@@ -7,48 +7,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
-from foretail.features.rows.labelled_rows import Rows, row_batches, stacked
+from foretail.features.rows.labelled_rows import row_batches, stacked
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.scorers import RowPredictor
-from foretail.models.scoring.metrics import (
-    RAISE_CONGESTION,
-    Score,
-    brier_score,
-    expected_calibration_error,
-    rank,
-    scores,
-)
+from foretail.models.scoring.metrics import RAISE_CONGESTION, Score, scores
 from foretail.pipelines.data.inputs import feature_inputs
 from foretail.sim_bridge.open_loop.baselines import sent_by, tuned, worth_of
-from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
-from foretail.sim_bridge.open_loop.replay import queues_of, replay_scores
+from foretail.sim_bridge.open_loop.replay import replay_scores
 from foretail.sim_bridge.open_loop.scores import SENT_SCORES, Decider, SentScores
-
-Floats = NDArray[np.float64]
-
-
-def calibration_map(probability: npt.ArrayLike, lqd_drop: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Return the map that fits validation rows best in squares, among all that never fall.
-
-    It is linear between its points, and constant outside them: float64[points] each, the probability that a predictor
-    says, increasing, and the one that is meant. `probability` is float64[rows], in [0, 1], `lqd_drop` bool[rows], the
-    label; at least one row.
-    """
-    from sklearn.isotonic import IsotonicRegression
-
-    distinct = rank(np.asarray(lqd_drop), np.asarray(probability, np.float64))
-    drops, others = np.diff(distinct.tp, prepend=0), np.diff(distinct.fp, prepend=0)
-    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
-        distinct.score, drops / (drops + others), sample_weight=drops + others
-    )
-    return fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -97,15 +69,14 @@ class JudgedSide:
         """Rows of each region: all of them, and those where Credence asks, where that is known."""
         return {"whole": slice(None)} | ({} if self.asked is None else {"asked": self.asked})
 
-    def scores(self, ports: int, push_outs: PushOuts | None = None) -> dict[str, dict[str, Score]]:
-        """By region; with the push-outs of the rows also those of the best assignment."""
+    def scores(self, ports: int) -> dict[str, dict[str, Score]]:
+        """By region."""
         return scores(
             self.lqd_drop,
             self.predicted,
             ports=ports,
             score=self.probability,
             asked=self.asked,
-            best_assignment=None if push_outs is None else push_outs.assign(self.probability),
         )
 
 
@@ -122,25 +93,13 @@ class Judged:
 def judge(model: RowPredictor, labelled: Labelled, decider: Decider | None) -> Judged:
     """Score a model on every side, and let it decide in the test runs; no features stay in memory."""
     sides = {side: judge_side(model, getattr(labelled.split, side), labelled.columns) for side in splits.SIDES}
-    best = {"test": side_push_outs(labelled.split.test)}
     split = labelled.split
     return Judged(
         sides,
-        {name: side.scores(labelled.ports, best.get(name)) for name, side in sides.items()},
+        {name: side.scores(labelled.ports) for name, side in sides.items()},
         _replayed(split.test, (*split.train, *split.validation), decider, sides["test"].predicted),
         _replayed(split.validation, split.train, decider, sides["validation"].predicted),
     )
-
-
-def side_push_outs(side: splits.Side) -> PushOuts | None:
-    """LQD's push-outs on the runs of a side; None where they are not known: stretches of runs, rows that are no trace,
-    labels of another victim rule than tail, several queues per port or lossless ones."""
-    runs = [item.dataset.manifest for item in side]
-    if not _are_whole_traces(side) or not all(
-        run.rules.takes_tails and queues_of(run).count == 1 and run.lossless is None for run in runs
-    ):
-        return None
-    return PushOuts.together([push_outs(selection.dataset) for selection in side])
 
 
 def judge_side(model: RowPredictor, side: splits.Side, columns: Sequence[str]) -> JudgedSide:
@@ -172,25 +131,6 @@ def judge_run(
     if rows.asked is None:
         raise TypeError("a trace knows where Credence asks")
     return JudgedRun(rows, rows.asked, _sent(dataset, rows.predicted, decider))
-
-
-def calibrate(model: RowPredictor, validation: Rows, test: JudgedSide) -> dict[str, Any]:
-    """Calibrate a model's probabilities on validation rows; returns the map's points, and the errors of the test side
-    before and after, by region."""
-    points = calibration_map(model.probability(validation.x), validation.lqd_drop)
-    calibrated = np.interp(test.probability, *points)
-    errors = {"brier_score": brier_score, "expected_calibration_error": expected_calibration_error}
-    return {
-        "points": list(zip(*(axis.tolist() for axis in points), strict=True)),
-        "test": {
-            region: {
-                f"{when}_{name}": error(test.lqd_drop[chosen], values[chosen])
-                for when, values in (("raw", test.probability), ("calibrated", calibrated))
-                for name, error in errors.items()
-            }
-            for region, chosen in test.regions.items()
-        },
-    }
 
 
 def replay_scores_of(name: str, replay: Mapping[str, Any] | None) -> dict[str, Mapping[str, Mapping[str, Score]]]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from foretail.features.dataset.reader import Dataset
-from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.policy_settings import NetworkParameters
 from tests.fingerprints.book import Fingerprint, Group
@@ -31,19 +30,10 @@ def replayed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
     yield Fingerprint("predictions", parameters, fingerprint((offered, worth, found.eta, found.recovered_loss)))
 
 
-def freed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
-    """Yield the push-outs, and the labels that random scores choose among the equally true."""
-    score = np.random.default_rng(3).random(dataset.manifest.rows)
-    found = push_outs(dataset)
-    yield Fingerprint("push-outs", parameters, fingerprint(*vars(found).values()))
-    yield Fingerprint("assigned", parameters, fingerprint(found.assign(score)))
-
-
 def simulated(place: Place) -> Iterator[Fingerprint]:
     for policy in ("lqd", "dt"):
         parameters = parameters_text(source="ns3", recorded=policy, seed=1)
         yield from replayed(place.dataset(policy__name=policy), parameters)
-        yield from freed(place.dataset(policy__name=policy), parameters)
 
 
 def open_loop(place: Place) -> Iterator[Fingerprint]:
@@ -52,7 +42,6 @@ def open_loop(place: Place) -> Iterator[Fingerprint]:
         ("slotted incast", slotted_dataset(place, "incast")),
     ):
         yield from replayed(dataset, parameters_text(source=name, seed=1))
-        yield from freed(dataset, parameters_text(source=name, seed=1))
 
 
 GROUPS = (Group("replay", "simulated", simulated, ns3=True), Group("replay", "open loop", open_loop))

@@ -11,7 +11,7 @@ import numpy as np
 
 from foretail.models.drop.forest import ExtraTrees, RandomForest
 from foretail.models.ensemble.ensemble import FeatureInput
-from foretail.models.scoring.metrics import brier_score, expected_calibration_error, rank, scores
+from foretail.models.scoring.metrics import rank, scores
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.testing import synthetic_arrivals
 from tests.fingerprints.book import Fingerprint, Group
@@ -60,8 +60,6 @@ def metrics(place: Place) -> Iterator[Fingerprint]:
     told = ensemble.exceeds(x)
     yield Fingerprint("scores", "", fingerprint(scores(truth, told, ports=20, score=probability, asked=asked)))
     yield Fingerprint("ranking", "", fingerprint(rank(truth, probability)))
-    calibration = (brier_score(truth, probability), expected_calibration_error(truth, probability))
-    yield Fingerprint("calibration", "", fingerprint(*calibration))
     yield Fingerprint("threshold", "", fingerprint(choose_operating_point(ensemble, x, truth, asked)))
 
 

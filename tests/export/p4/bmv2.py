@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,13 +21,6 @@ def needs_p4_tools(test: _Test) -> _Test:
     reason = f"{', '.join(_MISSING)} not on PATH: docs/guide/install.md says how to build p4c and BMv2"
     marked: _Test = pytest.mark.skipif(bool(_MISSING), reason=reason)(pytest.mark.p4(test))
     return marked
-
-
-def register(switch: SimpleSwitch, name: str) -> list[int]:
-    """All values of a register."""
-    numbers = re.search(rf"{re.escape(name)}=\s*([-\d, ]+)", switch.command(f"register_read {name}"))
-    assert numbers is not None
-    return [int(value) for value in numbers[1].split(",")]
 
 
 class GrpcSwitch(SimpleSwitch):

@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from sklearn import metrics as sklearn_metrics
-from sklearn.metrics import brier_score_loss
 
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.cells import Cells, distinct_rows
 from foretail.models.scoring import operating_point
-from foretail.models.scoring.metrics import Confusion, brier_score, expected_calibration_error, rank, scores
+from foretail.models.scoring.metrics import Confusion, rank, scores
 from foretail.models.scoring.operating_point import choose_network_threshold, choose_operating_point
-from foretail.pipelines.training.scores import calibration_map
 from tests.examples import draws
 from tests.forests import Trained, forests, stumps
 
@@ -141,66 +139,6 @@ BOOLS = np.array([True, False])
 def test_malformed_rows_are_refused(call: Any) -> None:
     with pytest.raises(ForetailError):
         call()
-
-
-def test_the_best_assignment_is_scored_beside_the_labels() -> None:
-    truth = np.array([True, False, False, True])
-    predicted, asked = np.array([False, True, False, True]), np.array([True, True, False, False])
-    best = np.array([False, True, False, True])
-    found = scores(truth, predicted, ports=4, asked=asked, best_assignment=best)
-    assert (found["whole"]["f1"], found["whole"]["f1_best_assignment"]) == (0.5, 1)
-    assert (found["asked"]["recall"], found["asked"]["recall_best_assignment"]) == (0, 1)
-    assert found["asked"]["precision_best_assignment"] == 1
-    assert "f1_best_assignment" not in scores(truth, predicted, ports=4)["whole"]
-    with pytest.raises(ForetailError, match="4 labels meet predictions of shape"):
-        scores(truth, predicted, ports=4, best_assignment=best[:3])
-
-
-def test_a_map_finds_the_share_of_drops_again() -> None:
-    random = np.random.default_rng(1)
-    truth = random.random(40_000) ** 3
-    drop = random.random(40_000) < truth
-    says = np.sqrt(truth)  # far too sure
-    calibrated = np.interp(says, *calibration_map(says[:20_000], drop[:20_000]))
-    assert np.abs(calibrated - truth).mean() < 0.02
-    before, after = (expected_calibration_error(drop[20_000:], values[20_000:]) for values in (says, calibrated))
-    assert before is not None
-    assert after is not None
-    assert before > 0.1
-    assert after < 0.02
-    scores = [brier_score(drop[20_000:], values[20_000:]) for values in (says, calibrated)]
-    assert scores[1] < scores[0]  # type: ignore[operator]
-
-
-@given(st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.booleans()), min_size=1, max_size=30))
-def test_a_map_never_falls_and_stays_within_bounds(rows: list[tuple[float, bool]]) -> None:
-    probability, drop = np.array([p for p, _ in rows]), np.array([d for _, d in rows])
-    said, meant = calibration_map(probability, drop)
-    values = np.interp(np.linspace(0, 1, 101), said, meant)
-    assert np.all((values >= 0) & (values <= 1))
-    assert np.all(np.diff(values) >= 0)
-    assert said[0] == probability.min()
-    assert brier_score(drop, np.interp(probability, said, meant)) <= brier_score(drop, probability) + 1e-12  # type: ignore[operator]
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
-@example([(0.85, True), (0.95, False)])  # the last two bins
-def test_errors_are_those_of_slow_counting(rows: list[tuple[float, bool]]) -> None:
-    probability, drop = np.array([p for p, _ in rows]), np.array([d for _, d in rows])
-    assert brier_score(drop, probability) == pytest.approx(
-        brier_score_loss(drop, probability, labels=[False, True]), abs=1e-12
-    )
-    total = 0.0
-    for bin_ in range(10):
-        mine = [(p, d) for p, d in rows if min(int(p * 10), 9) == bin_]
-        total += abs(sum(p for p, _ in mine) - sum(d for _, d in mine))
-    assert expected_calibration_error(drop, probability) == pytest.approx(total / len(rows), abs=1e-12)
-
-
-def test_no_rows_have_no_error() -> None:
-    nothing = np.empty(0, np.bool_)
-    assert brier_score(nothing, np.empty(0)) is None
-    assert expected_calibration_error(nothing, np.empty(0)) is None
 
 
 def _f1(confusion: Confusion) -> Fraction:

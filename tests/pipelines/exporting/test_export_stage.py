@@ -17,9 +17,8 @@ from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.features.dataset.reader import Dataset
-from foretail.models.drop.forest import RandomForest
 from foretail.models.drop.network import Network
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines import cli
 from foretail.pipelines.exporting.network import NetworkExport
 from foretail.pipelines.exporting.predictor import ExportResult, export_drop_predictor, export_to_store, model_rows
@@ -123,25 +122,6 @@ def test_what_does_not_describe_the_model_is_refused(
         exported(tmp_path, f"model={tmp_path / 'model.json'}", f"target={target}", *overrides)
     assert complaint in str(refusal.value)
     assert {path.name for path in tmp_path.iterdir()} <= {"model.json", "store"}
-
-
-def test_a_demo_program_is_written_when_its_buffer_is_given(tmp_path: Path) -> None:
-    x, y = synthetic_arrivals(rows=2000, seed=3)
-    inputs = [FeatureInput("threshold", "cell_bytes=256", 24), FeatureInput("thresholds_sum", "cell_bytes=256", 24)]
-    RandomForest(trees=2, depth=2).fit(x[:, [0, 2]], y).to_ensemble(inputs).save(tmp_path / "ensemble.json")
-    exported(tmp_path, f"model={tmp_path}", "target=p4")
-    assert not (tmp_path / "out" / "drop_predictor_demo.p4").exists()
-    exported(tmp_path, f"model={tmp_path}", "target=p4", "p4.demo.buffer_bytes=100000")
-    assert '#include "drop_predictor.p4"' in (tmp_path / "out" / "drop_predictor_demo.p4").read_text()
-    with pytest.raises(ForetailError, match="give it 1 to 8"):
-        exported(
-            tmp_path,
-            f"model={tmp_path}",
-            "target=p4",
-            "p4.demo.buffer_bytes=100000",
-            f"p4.demo.port_rates_bps={[10**9] * 9}",
-        )
-    assert (tmp_path / "out" / "drop_predictor_demo.p4").exists()
 
 
 @pytest.fixture(scope="module")

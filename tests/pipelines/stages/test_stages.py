@@ -23,7 +23,6 @@ from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.comparison.figures import write_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies
 from foretail.pipelines.comparison.policy_runs import flows_sha256
@@ -33,7 +32,6 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.fitting import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
-from foretail.sim_bridge.open_loop.push_outs import push_outs
 from tests.composed import foretail, result_in, stage_settings
 
 pytestmark = pytest.mark.ns3
@@ -78,18 +76,9 @@ def test_train_scores_every_side_and_keeps_the_model(folder: Path, trained: Trai
     assert names == ["Datasets", "Bytes sent of the test runs", "Scores"]
 
 
-def rows_of_test(result: TrainResult) -> tuple[Rows, Dataset]:
+def rows_of_test(result: TrainResult) -> Rows:
     (dataset,) = (Dataset.open(Path(item["path"])) for item in result.outcome["datasets"] if item["side"] == "test")
-    return read_rows((splits.Selection(dataset),), result.outcome["columns"]), dataset
-
-
-def test_the_best_assignment_is_among_the_scores(trained: TrainResult) -> None:
-    rows, dataset = rows_of_test(trained)
-    scores = trained.outcome["scores"]
-    best = push_outs(dataset).assign(trained.ensemble.probability(rows.x))
-    f1 = Confusion.count(best, trained.ensemble.exceeds(rows.x)).f1
-    assert scores["test"]["whole"]["f1_best_assignment"] == f1 >= scores["test"]["whole"]["f1"]
-    assert "f1_best_assignment" not in scores["validation"]["whole"]
+    return read_rows((splits.Selection(dataset),), result.outcome["columns"])
 
 
 def test_another_predictor_is_another_model_on_the_same_datasets(folder: Path, trained: TrainResult) -> None:
@@ -301,7 +290,7 @@ def test_a_network_is_trained_scored_and_tracked(folder: Path, network_run: Trai
     assert "ensemble_sha256" not in document
     assert document["threshold_probability"] == network.threshold
     assert document["scores"]["validation"]["asked"]["f1"] > 0.1
-    test, _ = rows_of_test(network_run)
+    test = rows_of_test(network_run)
     whole = document["scores"]["test"]["whole"]
     assert whole["true_positives"] == int((network.exceeds(test.x) & test.lqd_drop).sum())
     with pytest.raises(ForetailError, match="choose a predictor of trees"):

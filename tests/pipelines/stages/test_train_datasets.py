@@ -98,7 +98,6 @@ def test_no_line_in_a_pipe_is_longer_than_80_columns(
     assert cli.main(["train", f"datasets=[{','.join(runs)}]", SHORT[0], "hydra.run.dir=lines"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if len(line) > 80] == []
-    assert any(line.startswith("test, whole: expected calibration error 0.0") for line in lines)
     assert "result: lines/result.json" in [line.replace(f"{folder}/", "") for line in lines]
     assert any(line.startswith("MLflow run ") and line.endswith(" in outputs/mlflow.db") for line in lines)
 

@@ -17,7 +17,6 @@ from foretail.gym.traffic import FromDatasets
 from foretail.sim_bridge._native import Replay
 from foretail.sim_bridge.native.driver import write_trace
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
-from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import compare_replays, replay_of
 from tests.examples import some_by_day
 from tests.scenarios import MILLISECOND, settings
@@ -84,8 +83,6 @@ def test_what_knows_one_queue_per_port_refuses_a_run_with_several(tmp_path: Path
     assert compare_replays(dataset, ("lqd",), accepted).transmitted["lqd"] > 1000
     with pytest.raises(ForetailError, match="one queue per port is what credence_artifact can have, and the run has 3"):
         compare_replays(dataset, ("credence_artifact",), accepted)
-    with pytest.raises(ForetailError, match="one queue per port is what a record of push-outs can have"):
-        push_outs(dataset)
     with pytest.raises(ForetailError, match="one queue per port is what an environment can have"):
         FromDatasets([dataset.path]).episode(0)
 
@@ -146,8 +143,6 @@ def test_labels_are_the_fates_under_the_oracle(tmp_path: Path, rules: dict[str, 
     dataset = Dataset.open(tmp_path / "dataset")
     seen = replay_of("followlqd", dataset.manifest, features=True).feed(records)
     np.testing.assert_array_equal(seen["lqd_drop"][is_data], records["lqd_drop"][is_data])
-    with pytest.raises(ForetailError, match="is known for tail victims of LQD"):
-        push_outs(dataset)
     if policy == "occamy":
         with pytest.raises(ForetailError, match="an environment knows no labels but those of LQD"):
             FromDatasets([dataset.path]).episode(0)

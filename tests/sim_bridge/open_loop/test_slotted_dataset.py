@@ -23,7 +23,6 @@ from foretail.sim_bridge.native.driver import collect_dataset
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
-from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import (
     compare_replays,
     replay_over,
@@ -187,12 +186,6 @@ def test_other_policies_are_compared_on_it_and_lose_no_lossless_packet(dataset: 
     lossless = int((dataset.frame(["flow_class"])["flow_class"] == "incast").sum())
     assert all(lossless <= packets <= compared.arrivals for packets in sent.values())
     assert compared.followlqd <= compared.lqd
-
-
-def test_what_knows_no_pauses_refuses_it(tmp_path: Path) -> None:
-    everything = mixed("lqd", trace=True, queues__count=1, queues__incast=0, queues__control=0, queues__lossless=[0])
-    with pytest.raises(ForetailError, match="knows no queues that may not lose"):
-        push_outs(collected(everything, tmp_path / "dataset"))
 
 
 PAUSES = ([0], 1.0, 0, 0, "longer_queues", [100])
