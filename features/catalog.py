@@ -71,14 +71,6 @@ class FeatureCost:
     operations_per_queue: int = 0  #: further operations per packet for each queue of the switch
 
 
-@dataclass(frozen=True)
-class SelectionCost:
-    """Cost of features together on one switch beyond Credence: register bits, and operations per packet."""
-
-    register_bits: int
-    operations: int
-
-
 State = Literal["real", "virtual", "traffic", "packet"]
 Unit = Literal["cells", "queues", "us", "flag", "octaves", "share"]
 
@@ -529,20 +521,6 @@ def training_columns(names: Iterable[str], own_queues: bool) -> tuple[str, ...]:
         False takes them from the shadow Credence, which is what a deployed predictor sees.
     """
     return tuple(SHADOW_PREFIX + f.name if f.state == "real" and not own_queues else f.name for f in _chosen(names))
-
-
-def selection_cost(names: Iterable[str], ports: int) -> SelectionCost:
-    """Return what features together cost a switch of `ports` queues, shared registers counted once.
-
-    There is at least one port. ForetailError as :func:`training_columns`, and on a feature for studies only.
-    """
-    chosen = _chosen(names)
-    looks = sum(f.cost.operations_per_queue for f in chosen)
-    state = dict.fromkeys(registers for f in chosen for registers in f.registers)
-    return SelectionCost(
-        register_bits=sum(ports * registers.queue_bits + registers.switch_bits for registers in state),
-        operations=sum(f.operations for f in chosen) + sum(one.operations for one in state) + ports * looks,
-    )
 
 
 def _chosen(names: Iterable[str]) -> list[Feature]:

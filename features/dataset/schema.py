@@ -212,11 +212,6 @@ class Rules:
     oracle: Literal["lqd", "occamy"] = "lqd"
     oracle_alpha: Annotated[float, Field(gt=0)] = 8.0
 
-    @property
-    def takes_tails(self) -> bool:
-        """True if labels are those of LQD from the tail of the longest queue, whose freedom is known."""
-        return (self.oracle, self.victim, self.order) == ("lqd", "tail", "longest_queue")
-
     def require_lqd(self, what: str) -> None:
         """Raise ForetailError unless labels are LQD's; `what` knows no other."""
         if self.oracle != "lqd":

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from foretail.features.catalog import (
     FEATURE_GROUPS,
     FEATURES,
@@ -13,9 +11,7 @@ from foretail.features.catalog import (
     TRACKED_FEATURES,
     VIRTUAL_FEATURES,
     FeatureCost,
-    SelectionCost,
     feature,
-    selection_cost,
     training_columns,
 )
 from tests.refusals import refusing
@@ -77,25 +73,9 @@ def test_a_cost_is_the_registers_and_the_reading() -> None:
     assert feature("arrivals_rate_slow").cost == FeatureCost(0, 80, 10)
 
 
-def test_features_together_pay_once_for_what_they_share() -> None:
-    assert selection_cost(["threshold_average"], ports=10) == SelectionCost(800, 19)
-    assert selection_cost(["threshold_gradient"], ports=10) == SelectionCost(1600, 41)
-    assert selection_cost(["threshold_average", "threshold_gradient"], ports=10) == SelectionCost(1600, 42)
-    assert selection_cost(["queue_average", "threshold_average"], ports=10) == SelectionCost(1600, 38)
-    assert selection_cost(["threshold_rank", "since_any_push_out"], ports=10) == SelectionCost(49, 24)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_one_feature_selected_costs_what_it_costs_alone(name: str) -> None:
-    cost = feature(name).cost
-    assert selection_cost([name], ports=7) == SelectionCost(
-        7 * cost.queue_bits + cost.switch_bits, cost.operations + 7 * cost.operations_per_queue
-    )
-
-
 test_what_cannot_be_chosen_is_refused = refusing(
     (lambda: training_columns(["queue", "mood"], own_queues=False), "^unknown feature 'mood': choose from queue, "),
     (lambda: training_columns(["queue", "queue"], own_queues=False), "^feature 'queue' is chosen more than once"),
     (lambda: training_columns([], own_queues=False), "^no features chosen"),
-    (lambda: selection_cost(["threshold", "incast"], ports=10), "^feature 'incast' has no cost, no switch can know it"),
+    (lambda: feature("incast").cost, "^feature 'incast' has no cost, no switch can know it"),
 )

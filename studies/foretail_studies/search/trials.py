@@ -34,7 +34,7 @@ from foretail.core.settings import positive_share, setting
 from foretail.export.p4.planning import plan
 from foretail.export.p4.profile import load_profile
 from foretail.export.passes import lower
-from foretail.features.catalog import feature, selection_cost
+from foretail.features.catalog import feature
 from foretail.features.dataset.schema import traffic_sha256_of
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
@@ -147,13 +147,14 @@ def cost_in_switch(ensemble: Ensemble, whose: str) -> tuple[SwitchCost, str]:
     ForetailError on an input that is not a feature of a switch, or a model without an encoding.
     """
     lowered = lower(ensemble).ensemble
+    state = dict.fromkeys(kept for item in ensemble.features for kept in feature(item.name).registers)
     chosen = plan(lowered, load_profile("v1model")).chosen
     cost = SwitchCost(
         leaves=sum(len(tree.leaves) for tree in lowered.trees),
         comparisons=sum(tree.depth for tree in lowered.trees),
         table_entries=chosen.total("rows"),
         tcam_bits=chosen.total("tcam_bits"),
-        feature_bits=selection_cost([item.name for item in ensemble.features], SWITCH_PORTS).register_bits,
+        feature_bits=sum(SWITCH_PORTS * kept.queue_bits + kept.switch_bits for kept in state),
     )
     resources = f"{cost.table_entries} P4 table entries, {cost.tcam_bits} TCAM bits"
     return cost, f"{whose}: {resources}, {cost.feature_bits} bits of registers"
