@@ -147,14 +147,14 @@ def cost_in_switch(ensemble: Ensemble, whose: str) -> tuple[SwitchCost, str]:
     ForetailError on an input that is not a feature of a switch, or a model without an encoding.
     """
     lowered = lower(ensemble).ensemble
-    state = dict.fromkeys(kept for item in ensemble.features for kept in feature(item.name).registers)
+    state = dict.fromkeys(held for item in ensemble.features for held in feature(item.name).registers)
     chosen = plan(lowered, load_profile("v1model")).chosen
     cost = SwitchCost(
         leaves=sum(len(tree.leaves) for tree in lowered.trees),
         comparisons=sum(tree.depth for tree in lowered.trees),
         table_entries=chosen.total("rows"),
         tcam_bits=chosen.total("tcam_bits"),
-        feature_bits=sum(SWITCH_PORTS * kept.queue_bits + kept.switch_bits for kept in state),
+        feature_bits=sum(SWITCH_PORTS * held.queue_bits + held.switch_bits for held in state),
     )
     resources = f"{cost.table_entries} P4 table entries, {cost.tcam_bits} TCAM bits"
     return cost, f"{whose}: {resources}, {cost.feature_bits} bits of registers"
