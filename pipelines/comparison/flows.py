@@ -30,7 +30,6 @@ from foretail.pipelines.comparison.policy_runs import (
     Simulation,
     check_same_flows,
     exchange_table,
-    in_sharing_order,
     simulate,
 )
 from foretail.pipelines.comparison.statistics import (
@@ -207,15 +206,6 @@ class FlowsResult(Summarised):
                 f"{unfinished} flows were unfinished at the end of their runs and count with their age: "
                 "percentiles of their classes are lower bounds"
             )
-        alike: dict[str, dict[str, None]] = {}
-        for run in self.runs:
-            if run.decided_as in self.policies:
-                alike.setdefault(run.decided_as, {})[run.policy] = None
-        notes += [
-            f"one run is that of several policies, which decide every packet as {other} on some seeds: "
-            + ", ".join(names)
-            for other, names in alike.items()
-        ]
         if any(run.never_started for run in self.runs):
             counts = {
                 policy: sum(run.never_started for run in self.runs if run.policy == policy) for policy in self.policies
@@ -311,10 +301,8 @@ def evaluate_policies(
     seen = () if predictor is None else tuple(seen_seeds(scenario, seeds))
     _announce(simulations, scenario, store, jobs, simulator)
     tasks = {
-        f"{simulation.policy}, seed {simulation.seed}": partial(
-            simulate, simulation, store, simulator, others=[one for one in simulations if one.seed == simulation.seed]
-        )
-        for simulation in in_sharing_order(simulations, lambda one: one)
+        f"{simulation.policy}, seed {simulation.seed}": partial(simulate, simulation, store, simulator)
+        for simulation in simulations
     }
     runs = tuple(run_jobs(tasks, jobs).values())
     check_same_flows(runs)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +15,6 @@ from numpy.typing import NDArray
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
-from foretail.core.files import writing
 from foretail.pipelines.comparison.cost import RunCost, run_cost
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary, occupancy_percentiles, summarise_flows
 from foretail.pipelines.data.simulation import (
@@ -35,11 +32,9 @@ from foretail.pipelines.exporting.predictor import ExportedPredictor
 from foretail.pipelines.runs.points import Report
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
-from foretail.sim_bridge.native.driver import NATIVE
 from foretail.sim_bridge.native.network import write_live_native
 from foretail.sim_bridge.packets.cost import started
-from foretail.sim_bridge.packets.simulation import PacketRun, write_documents
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policy_settings import takes_alpha
 from foretail.sim_bridge.python_policies import PythonPolicy
 
@@ -141,8 +136,6 @@ class PolicyRun:
     seconds: float  #: wall time of the simulation, now or earlier
     cpu_seconds: float  #: its CPU time
     packets_per_cpu_second: float | None  #: data packets that arrived at leaves, per CPU second
-    #: another policy that decided every packet alike, and was simulated in its place; None where this one was
-    decided_as: str | None = None
     #: of every switch whose policy decides by one rule at a time, those rules with the times from which on they do
     turns: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
@@ -203,13 +196,6 @@ class Simulation:
             depends_on["function"] = [function.sha256, function.function]
         return cls(name, seed, document, Key(FLOWS, depends_on), function)
 
-    def can_watch(self, other: Simulation) -> bool:
-        """Return whether the program can tell that another policy decides the same traffic alike."""
-        both = (self.document, other.document)
-        policies = [document["policy"]["name"] for document in both]
-        traffic = [{**document, "policy": None} for document in both]
-        return self.key != other.key and all(name in POLICIES for name in policies) and traffic[0] == traffic[1]
-
     def opened(self, entry: Entry) -> PolicyRun:
         """The finished run in its entry."""
         run = PacketRun.open(entry.path)
@@ -231,66 +217,16 @@ def flows_sha256(flows: NDArray[np.void], settings: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def in_sharing_order(points: Iterable[Point], simulation_of: Callable[[Point], Simulation]) -> list[Point]:
-    """Points policy by policy, so that few are simulated at the same time that one run would do for.
-
-    LQD comes last: while it decides, packets are pushed out, which no other policy does.
-    """
-    order = list(points)
-    policies = list(dict.fromkeys(simulation_of(point).policy for point in order))
-
-    def place(point: Point) -> tuple[bool, int]:
-        simulation = simulation_of(point)
-        return simulation.document["policy"]["name"] == "lqd", policies.index(simulation.policy)
-
-    return sorted(order, key=place)
-
-
-def simulate(
-    simulation: Simulation,
-    store: Store,
-    simulator: Simulator,
-    report: Report,
-    *,
-    others: Iterable[Simulation] = (),
-) -> PolicyRun:
-    """The run, from the store or simulated now.
-
-    Of `others`, those that the store lacks and that offer the same traffic are watched meanwhile: a policy that would
-    have decided every packet alike would have made the same run, and has it in the store from then on.
-    """
-    alike: list[tuple[Simulation, dict[str, Any]]] = []
+def simulate(simulation: Simulation, store: Store, simulator: Simulator, report: Report) -> PolicyRun:
+    """The run, from the store or simulated now."""
 
     def build(folder: Path) -> None:
         if (function := simulation.function) is not None:
             write_live_native(simulation.document, function.fresh().decide, function.features, folder)
             return
-        watched = [other for other in others if simulation.can_watch(other) and not store.has(other.key)]
-        if not watched or simulator.program != NATIVE:
-            simulate_flows(simulation.document, folder, simulator, report)
-            return
-        policies = [other.document["policy"] for other in watched]
-        try:
-            run = simulate_flows({**simulation.document, "watched": policies}, folder, simulator, report)
-        except ForetailError:  # of another policy perhaps, and then it fails alone, too
-            simulate_flows(simulation.document, folder, simulator, report)
-            return
-        summaries = run.take_watched()
-        alike.extend((one, summary) for one, summary in zip(watched, summaries, strict=True) if summary is not None)
+        simulate_flows(simulation.document, folder, simulator, report)
 
-    entry = store.get_or_build(simulation.key, build)
-    for other, summary in alike:
-        summary["decided_as"] = simulation.policy
-        store.get_or_build(other.key, partial(_write_alike, entry.path, other, summary))
-    return simulation.opened(entry)
-
-
-def _write_alike(run: Path, other: Simulation, summary: Mapping[str, Any], folder: Path) -> None:
-    """The run of a policy that decided every packet as that of another run."""
-    with writing(folder):
-        for file in run.iterdir():
-            shutil.copyfile(file, folder / file.name)
-    write_documents(folder, {"settings": other.document, "summary": summary})
+    return simulation.opened(store.get_or_build(simulation.key, build))
 
 
 def check_same_flows(runs: Sequence[PolicyRun]) -> None:
@@ -327,7 +263,6 @@ def policy_run(name: str, seed: int, run: PacketRun, *, reused: bool = False, as
         seconds=run.summary["wall_seconds"],
         cpu_seconds=run.summary["simulation_cpu_seconds"],
         packets_per_cpu_second=packets_per_cpu_second(run),
-        decided_as=run.summary.get("decided_as"),
         turns=rules_in_force(run),
     )
 

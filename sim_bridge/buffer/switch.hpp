@@ -51,14 +51,6 @@ public:
         keep(settings.features);
     }
 
-    /// Goes on with a policy that has seen all that this switch has, and with those features alone.
-    void go_on_with(std::unique_ptr<AnyPolicy> policy, FeatureSet features) {
-        policy_ = PolicyValue(std::move(policy));
-        about_ = policy_->about();
-        if (!about_.follows_thresholds && !features.has_any(of_virtual_lqd)) lqd_.reset();
-        keep(features);
-    }
-
     /// Sends all that has left the real queues by `now`. The virtual ones follow with the next arrival.
     template <class Sink>
     [[gnu::always_inline]] void advance(Tick now, Sink& sink) {

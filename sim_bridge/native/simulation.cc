@@ -106,7 +106,6 @@ public:
                     lossless_summary(node.lossless(parts_.now_ns), node.buffer().ingress()->settings());
         }
         if (parts_.branches) summary["branches"] = branches();
-        if (parts_.watching.size() > 0) parts_.watching.finish(summary, settings_, parts_.predictor);
         if (!folder_.empty()) ledger().write(folder_ + "/flows.bin");
         if (parts_.occupancy) parts_.occupancy->close();
         parts_.alphas.close();
@@ -126,14 +125,12 @@ private:
             : predictor(run.settings_, outside),
               alphas(run.settings_, run.folder_),
               flows(run.settings_, plan_traffic(run.settings_)),
-              watching(run.settings_),
               trace(file<ArrivalTrace>(run, run.settings_.trace, "arrivals.bin")),
               occupancy(file<RecordFile<buffer::OccupancyRecord>>(run, true, "occupancy.bin")),
               branches(run.settings_.branches),
               telemetry(PacedSender::reads_telemetry(run.settings_.transport.law()) ? std::optional(FrameTelemetry())
                                                                                     : std::nullopt),
-              network(run.settings_, predictor, trace ? &*trace : nullptr, order, &alphas,
-                      watching.is_over() ? nullptr : &watching),
+              network(run.settings_, predictor, trace ? &*trace : nullptr, order, &alphas),
               stack(run.settings_, flows, run.frames_, order, telemetry ? &*telemetry : nullptr) {
             if (telemetry) network.measure(*telemetry);
             if (trace && run.settings_.queues.lossless != 0) trace->write_pauses(run.folder_ + "/pauses.bin");
@@ -151,7 +148,6 @@ private:
         Predictor predictor;
         AlphaPredictor alphas;
         Flows flows;
-        Watching watching;
         std::optional<ArrivalTrace> trace;
         std::optional<RecordFile<buffer::OccupancyRecord>> occupancy;
         std::optional<BranchPoints> branches;

@@ -77,29 +77,6 @@ class PacketRun(Summarised):
         """Return what became of every flow: array of FLOW_DTYPE, background and answers by start, then messages."""
         return read_records(self.folder / "flows.bin", FLOW_DTYPE)
 
-    def take_watched(self) -> list[dict[str, Any] | None]:
-        """Take the policies that were watched out of the run's files, which are then those of a run without them.
-
-        Returns
-        -------
-        list of dict or None
-            Of every one the summary that its own run would have, without the time that one takes; None where it would
-            have decided a packet otherwise.
-        """
-        settings = self.settings()
-        del settings["watched"]
-        own = []
-        for watched in self.summary.pop("watched"):
-            switches = [
-                {**switch, **counts}
-                for switch, counts in zip(self.summary["switches"], watched["switches"], strict=True)
-            ]
-            times = dict.fromkeys(("simulation_cpu_seconds", "simulation_wall_seconds", "wall_seconds"), 0.0)
-            of_policy = {name: watched[name] for name in ("tau", "flipped_predictions")}
-            own.append(None if watched["differs"] else {**self.summary, **of_policy, **times, "switches": switches})
-        write_documents(self.folder, {"settings": settings, "summary": self.summary})
-        return own
-
     def settings(self) -> dict[str, Any]:
         """Return the driver's document of the run."""
         return _read_json(self.folder / "settings.json")

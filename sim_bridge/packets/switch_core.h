@@ -4,14 +4,13 @@
 
 #include "buffer/switch.hpp"
 #include "packets/congestion_control.h"
-#include "packets/watching.h"
+#include "packets/predictor.h"
 
 namespace foretail::packets {
 
 /// What the buffer library has to know of a switch.
 inline buffer::SwitchSettings buffer_settings(const Settings& s, std::vector<buffer::LineRate> rates,
-                                              std::int64_t buffer_bytes, const Predictor& predictor, bool traced,
-                                              const Watching* watching = nullptr) {
+                                              std::int64_t buffer_bytes, const Predictor& predictor, bool traced) {
     buffer::SwitchSettings settings;
     settings.shape = {buffer_bytes,   std::move(rates),   s.rules.tie,           false,
                       s.queues.count, s.queues.scheduler, s.queues.quantum_bytes};
@@ -19,7 +18,6 @@ inline buffer::SwitchSettings buffer_settings(const Settings& s, std::vector<buf
     settings.occamy_oracle = s.occamy_oracle;
     settings.scale = s.scale;
     settings.features = traced ? buffer::FeatureSet::all() : predictor.features();
-    if (watching) settings.features = settings.features | watching->features();
     settings.labels = traced || settings.features.has_any(buffer::of_virtual_lqd);
     return settings;
 }
@@ -49,15 +47,14 @@ public:
     };
 
     SwitchCore(const Settings& s, int index, const buffer::SwitchSettings& settings, Predictor& predictor,
-               ArrivalTrace* trace, Watching* watching = nullptr)
+               ArrivalTrace* trace)
         : index_(index),
-          buffer_(settings, policy_of(s, settings.shape, watching)),
+          buffer_(settings, s.policy.known->make(s.policy.settings, settings.shape)),
           queue_of_(s.queues.queue_of),
           marking_(s.queues.marking),
           priorities_(s.queues.count),
           marks_(s.transport, s.seed, index),
           predictor_(&predictor),
-          watching_(watching),
           reads_features_(predictor.reads_features()),
           trace_(trace),
           scale_(settings.scale),
@@ -113,7 +110,6 @@ public:
     /// The first half of that: brings the switch up to an arrival. The second has to follow before another arrival.
     template <class Frame, class Wires, class Mark>
     [[gnu::always_inline]] Looked look(Frame& frame, const buffer::Arrival& arrival, Wires& wires, Mark&& mark) {
-        if (watching_ && watching_->is_over()) watch_no_longer();
         Sink<Wires> sink{*this, wires};
         (arrival.data ? counts_.data_in : counts_.control_in).add(arrival.size);
 
@@ -139,9 +135,6 @@ public:
         const buffer::Row row = looked.row;
         Decision decision{.marked = looked.marked};
         const auto ask = [this, &arrival, row] {
-            if (watching_ && watching_->asks())
-                return watching_->answer(
-                    index_, watching_->reads_features() ? buffer_.features(arrival) : buffer::FeatureVector{});
             ++counts_.asked;
             buffer::ArrivalRecord* record = trace_ ? &trace_->record(row) : nullptr;
             buffer::FeatureVector features{};
@@ -225,16 +218,6 @@ public:
     }
 
 private:
-    static std::unique_ptr<buffer::AnyPolicy> policy_of(const Settings& s, const buffer::Shape& shape,
-                                                        Watching* watching) {
-        auto policy = s.policy.known->make(s.policy.settings, shape);
-        if (!watching || watching->is_over()) return policy;
-        return std::make_unique<WatchingPolicy>(std::move(policy), *watching, shape);
-    }
-    [[gnu::noinline]] void watch_no_longer() {
-        watching_ = nullptr;
-        buffer_.go_on_with(static_cast<WatchingPolicy&>(buffer_.policy()).release(), predictor_->features());
-    }
     /// Counts a data packet with its flow, and tells what a predictor says of it.
     [[gnu::noinline]] void count_flow(buffer::Arrival& arrival, std::int32_t connection) {
         if (connection >= 0) flows_->arrive(arrival, static_cast<std::uint32_t>(connection));
@@ -367,7 +350,6 @@ private:
     int priorities_;
     CongestionMarks marks_;
     Predictor* predictor_;
-    Watching* watching_;
     bool reads_features_;
     ArrivalTrace* trace_;
     buffer::FeatureScale scale_;

@@ -33,8 +33,8 @@ public:
 
     /// `alphas` sets those of a policy that takes them; none where they stay.
     LeafSpine(const Settings& settings, Predictor& predictor, ArrivalTrace* trace, EventOrder& order,
-              AlphaPredictor* alphas = nullptr, Watching* watching = nullptr)
-        : topology_(settings.topology), order_(&order), predictor_(&predictor), alphas_(alphas), watching_(watching) {
+              AlphaPredictor* alphas = nullptr)
+        : topology_(settings.topology), order_(&order), predictor_(&predictor), alphas_(alphas) {
         using buffer::LineRate;
         const auto server_rate = LineRate::from_bps(topology_.server_link_bps, topology_.wire_overhead_bytes);
         for (int host = 0; host < topology_.servers(); ++host) {
@@ -227,9 +227,9 @@ private:
             add_line(rates.back(), index, static_cast<buffer::Port>(rates.size() - 1));
         }
         buffer::SwitchSettings settings =
-            buffer_settings(s, std::move(rates), topology_.buffer_bytes(index), predictor, trace != nullptr, watching_);
+            buffer_settings(s, std::move(rates), topology_.buffer_bytes(index), predictor, trace != nullptr);
         s.set_headroom_aside(settings.shape);
-        switches_.emplace_back(s, index, settings, predictor, trace, watching_);
+        switches_.emplace_back(s, index, settings, predictor, trace);
         if (alphas_ && alphas_->interval_ns()) setters_.emplace_back(*alphas_, settings.shape, index);
     }
 
@@ -395,7 +395,6 @@ private:
     EventOrder* order_;
     Predictor* predictor_;
     AlphaPredictor* alphas_;
-    Watching* watching_;
     BranchPoints* branches_ = nullptr;
     bool pauses_ = false;   // some queues may not lose
     bool watched_ = false;  // something here or outside looks at every arrival

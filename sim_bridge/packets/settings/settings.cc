@@ -391,8 +391,6 @@ Settings read_settings(const Group& root) {
                std::string("'queues.count'"));
     s.pfc = root.group("pfc", read_pauses);
     s.policy = root.group("policy", [&](const Group& group) { return read_policy(group, s.queues); });
-    if (root.has("watched"))
-        s.watched = root.groups("watched", [&](const Group& group) { return read_policy(group, s.queues); });
     s.rules = root.group("rules", [&](const Group& group) { return read_rules(group, s); });
     const auto [cell_shift, average_shift] = root.group("features", [](const Group& group) {
         return std::pair(std::countr_zero(static_cast<std::uint64_t>(group.get<std::int64_t>("cell_bytes"))),
@@ -422,7 +420,6 @@ void Settings::require_simulated(const std::string& network) const {
     refuse_if(!transport.rc3_edges.empty(), "transport.rc3.edges", "set it to []");
     refuse_if(policy.known->sees_ingress, "policy.name", "choose one that need not know where packets came in");
     refuse_if(queues.lossless != 0, "queues.lossless", "set it to []");
-    refuse_if(!watched.empty(), "watched", "set it to []");
     refuse_if(branches.has_value(), "branches", "leave it out");
     refuse_if(topology.slow_spines > 0, "topology.slow_spines", "set it to 0");
     refuse_if(topology.erasure_probability > 0, "topology.erasure_probability", "set it to 0");
@@ -443,7 +440,6 @@ Settings resolved(Settings s) {
         policy.settings.scale = s.scale;
     };
     resolve(s.policy);
-    std::ranges::for_each(s.watched, resolve);
     return s;
 }
 

@@ -233,7 +233,6 @@ struct Settings {
     PortQueueing queues;
     Pauses pfc;
     PolicyChoice policy;
-    std::vector<PolicyChoice> watched;  ///< while that one decides
     buffer::PushOutRules rules;
     std::optional<buffer::PolicySettings> occamy_oracle;
     buffer::FeatureScale scale;

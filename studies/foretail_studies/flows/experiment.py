@@ -36,7 +36,6 @@ from foretail.pipelines.comparison.policy_runs import (
     PolicyRun,
     Simulation,
     check_same_flows,
-    in_sharing_order,
     simulate,
 )
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, PairedDifference, interval_text, mean_interval
@@ -450,11 +449,10 @@ class FlowFindings:
         )
 
     def _notes(self) -> list[str]:
-        alike, reused = (int(self.points[name].sum()) for name in ("alike", "reused"))
+        reused = int(self.points["reused"].sum())
         speed = mean_interval(self.points["packets_per_cpu_second"].dropna().tolist()).mean
         notes = [
-            f"{len(self.points):,} points, {alike:,} of them of policies that decided every packet as another one did, "
-            f"{reused - alike:,} others reused, {self.points['cpu_seconds'].sum():,.0f} CPU s"
+            f"{len(self.points):,} points, {reused:,} of them reused, {self.points['cpu_seconds'].sum():,.0f} CPU s"
         ]
         if speed is not None:
             notes[0] += f", {speed:,.0f} leaf data packets per CPU s"
@@ -584,16 +582,12 @@ def _simulated(
     runs: dict[str, PolicyRun] = {}
     failed: dict[str, str] = {}
     missing = {}
-    of_traffic: dict[tuple[str, int], list[Simulation]] = {}
     for point in points:
-        of_traffic.setdefault((point.condition, point.simulation.seed), []).append(point.simulation)
-    for point in in_sharing_order(points, lambda point: point.simulation):
-        others = of_traffic[(point.condition, point.simulation.seed)]
         try:
             entry = store.find(point.simulation.key)
             if entry is None:
                 simulator = plan.simulators[point.condition]
-                missing[point.name] = partial(simulate, point.simulation, store, simulator, others=others)
+                missing[point.name] = partial(simulate, point.simulation, store, simulator)
             else:
                 runs[point.name] = point.simulation.opened(entry)
         except ForetailError as error:
@@ -666,7 +660,7 @@ def _point_rows(points: Sequence[FlowPoint], runs: Mapping[str, PolicyRun]) -> p
             for name in QUESTIONS:
                 count = getattr(run, name)
                 figures[name] = np.nan if count is None else count
-            key = {"key": point.simulation.key.digest, "reused": run.reused, "alike": run.decided_as is not None}
+            key = {"key": point.simulation.key.digest, "reused": run.reused}
             rows.append(row | {"seed": run.seed} | metrics | figures | key)
     return pd.DataFrame(rows)
 
