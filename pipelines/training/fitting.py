@@ -234,11 +234,7 @@ def _tracked(
             for side, replay in (("validation", judged.validation_replay), ("test", judged.replay))
             for name, scores in replay_scores_of(f"{side}_replay", replay).items()
         }
-        for name, scores in {
-            **judged.scores,
-            **replays,
-            "test_calibration": outcome["calibration"]["test"],
-        }.items():
+        for name, scores in {**judged.scores, **replays}.items():
             run.log_scores(name, scores)  # after the model, so that they are its scores too
     return address(run)
 
