@@ -219,17 +219,6 @@ def test_a_function_makes_a_rule_on_each_calibration_run(store: str, tmp_path: P
     assert (first["recommended"] == "yes") == (first["worst"] >= adaptive.WORST)
 
 
-@pytest.mark.nightly
-def test_the_policy_with_the_least_cost_is_chosen_by_short_simulations(store: str, tmp_path: Path) -> None:
-    rows = run_of("chosen_tcp", tmp_path, *SMALL, store, "zoo=1").shown.rows
-    level = rows.assign(log=np.log(rows["cost"])).groupby("way")["log"].mean()
-    hindsight = level["all of them, in hindsight"]
-    assert hindsight <= level.drop(REFERENCE.policy).min()  # the reference pushes out, and is not in the library
-    assert set(rows.loc[rows["way"] == "rules of the zoo, 1 ms", "rule"]) == {f"learned {zoo.names()[0]}"}
-    reference = rows[rows["way"] == str(REFERENCE)]
-    assert (reference["cost"] == reference["cost_of_lqd"]).all()
-
-
 @pytest.mark.slow
 def test_a_policy_in_python_sends_what_the_same_threshold_sends(store: str, tmp_path: Path) -> None:
     """Dynamic Thresholds with alpha 4 at 8 ports of 10 packets, each of four cells, decided live."""
