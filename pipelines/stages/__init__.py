@@ -45,7 +45,7 @@ STAGES: dict[str, tuple[str, str]] = {
         "foretail demand 'demand_predictor=[seasonal,linear_entries]'",
     ),
     "run": (
-        "run an experiment: a study, a figure of a paper, a search, a map or a trade-off",
+        "run an experiment: a study, a figure of a paper, a search or a map",
         "foretail run credence_fig14 size=small",
     ),
     "report": (
