@@ -26,7 +26,7 @@ EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*.*) $(BUFFER) $(NETW
 DRIVER := $(BUFFER) $(PACKETS) $(wildcard sim_bridge/ns3/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc")
 
-.PHONY: help setup demo test quick nightly $(addprefix nightly-,1 2 3 4 5 6 7 8 9 10) lint format fingerprints ui docs wheel conformance sanitize fuzz torture mutants \
+.PHONY: help setup demo test quick nightly $(addprefix nightly-,1 2 3 4 5 6 7 8 9 10) lint format fingerprints ui docs wheel conformance sanitize fuzz torture \
 	bench clean
 
 help: ## list the targets
@@ -101,10 +101,6 @@ sanitize: .venv/.dev .venv/.ns3 ## the C++ parts under AddressSanitizer and UBSa
 fuzz: .venv/.dev ## every reader of files under a fuzzer, some seconds each, findings in build/fuzz (ARGS='--seconds 3600 --only P4')
 	@$(PIP) atheris
 	@$(BIN)/python -m tests.fuzz $(ARGS)
-
-mutants: .venv/.dev ## change one place of the source at a time: which change does no test notice? (ARGS='--mutants 20 --only splits')
-	@$(PIP) cosmic-ray
-	@$(BIN)/python -m tests.mutants $(ARGS)
 
 torture: .venv/.dev .venv/.driver ## kill, starve and damage every command, and run it again (ARGS='--minutes 30 --seed 2')
 	@$(BIN)/python -m tests.torture $(ARGS)

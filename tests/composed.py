@@ -44,6 +44,10 @@ MANDATORY = {
 """What a stage has no default for."""
 
 
+SIDES = ("split.train=[1]", "split.validation=[2]", "split.test=[3]")
+"""Settings that train on the run with seed 1, validate on 2 and test on 3."""
+
+
 FOLDERS = frozenset(path.name for path in resources.files("foretail.configs").iterdir() if path.is_dir())
 
 

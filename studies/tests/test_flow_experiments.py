@@ -63,9 +63,6 @@ def found(folder: Path) -> FlowFindings:
     return find(given, Run(folder / "run", Store(given.store_dir), None))
 
 
-# ---- settings -----------------------------------------------------------------------------------------------------
-
-
 def test_there_is_an_experiment_for_every_figure() -> None:
     assert set(EXPERIMENTS) == CLAIMS.keys()
 
@@ -92,9 +89,6 @@ def test_what_cannot_be_simulated_is_said_before_anything_runs(
     with pytest.raises(ForetailError, match=sentence):
         run_experiment(FLOWS, given, tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-# ---- a sweep ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.nightly
@@ -153,9 +147,6 @@ def test_a_model_that_the_scenario_refuses_fails_alone(found: FlowFindings, fold
     assert refused.failed.keys() == {f"base: {policy}, given, seed 101" for policy in ("credence", "guarded")}
     assert "2 of 4 points failed" in str(points_failed(refused.failed, refused.shown().points))
     assert list(refused.conditions["base"].policies) == ["lqd", "dt"]
-
-
-# ---- verdicts -----------------------------------------------------------------------------------------------------
 
 
 def resampled(**policies: Mapping[str, tuple[float, float]] | tuple[float, float]) -> Resampled:

@@ -238,11 +238,11 @@ def test_every_rule_has_a_command() -> None:
     assert [rule.pattern for rule in RULES if rule.pattern not in needed] == []
 
 
-def cases(how: str, ns3: bool = False) -> list[object]:
+def cases(how: str) -> list[object]:
     return [
-        pytest.param(command, rule, id=f"{command.page}: {command.text}")
+        pytest.param(command, rule, id=f"{command.page}: {command.text}", marks=[pytest.mark.ns3] * rule.ns3)
         for command in COMMANDS
-        if (rule := rule_of(command)).how == how and rule.ns3 == ns3
+        if (rule := rule_of(command)).how == how
     ]
 
 
@@ -255,16 +255,8 @@ def test_settings_are_accepted(command: Command, rule: Rule, folder: Path, monke
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("command", "rule"), cases("run"))
-def test_commands_run(command: Command, rule: Rule, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    assert cli.main(with_overrides(command, rule)) in rule.codes
-
-
-@pytest.mark.nightly
-@pytest.mark.ns3
-@pytest.mark.parametrize(("command", "rule"), cases("run", ns3=True))
-def test_commands_run_on_ns3(
-    command: Command, rule: Rule, folder_of_ns3: Path, monkeypatch: pytest.MonkeyPatch
+def test_commands_run(
+    command: Command, rule: Rule, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(folder_of_ns3)
+    monkeypatch.chdir(request.getfixturevalue("folder_of_ns3" if rule.ns3 else "folder"))
     assert cli.main(with_overrides(command, rule)) in rule.codes

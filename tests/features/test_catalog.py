@@ -7,7 +7,6 @@ from foretail.features.catalog import (
     REAL_FEATURES,
     SHADOW_COLUMNS,
     STUDY_FEATURES,
-    SWITCH_FEATURES,
     TRACKED_FEATURES,
     VIRTUAL_FEATURES,
     FeatureCost,
@@ -28,22 +27,10 @@ def test_those_of_the_paper_come_first_and_a_state_stays_together() -> None:
     assert states == ["real"] * 16 + ["virtual"] * 12 + ["traffic"] * 4 + ["packet"] * 6
 
 
-def test_models_know_the_features_of_a_group_in_this_order() -> None:
-    assert (
-        *("threshold", "threshold_average", "thresholds_sum", "thresholds_sum_average", "threshold_max"),
-        *("queues_over_share", "since_push_out", "threshold_gap", "threshold_rank", "threshold_gradient"),
-        *("thresholds_sum_gradient", "arrival_rate", "arrivals_rate", "since_any_push_out"),
-    ) == SWITCH_FEATURES
-    assert SWITCH_FEATURES[:7] == VIRTUAL_FEATURES
-    assert FEATURE_GROUPS["all"] == (*NAMES[:6], *SWITCH_FEATURES, "first_rtt", "message_left")
-
-
 def test_a_switch_without_a_virtual_lqd_can_hold_these_groups() -> None:
-    assert FEATURE_GROUPS["regimes"] == (*FEATURE_GROUPS["threshold"], "peak_arrival_rate")
     assert {feature(name).state for name in FEATURE_GROUPS["regimes"]} == {"real", "traffic"}
     assert {f.name for f in FEATURES if f.state == "traffic"} <= set(FEATURE_GROUPS["regimes"])
     assert not set(FEATURE_GROUPS["regimes"]) & set(TRACKED_FEATURES)
-    assert FEATURE_GROUPS["classes"] == (*FEATURE_GROUPS["threshold"], "lossless_occupancy", "paused_queues")
 
 
 def test_every_value_is_exact_in_float32() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -259,17 +259,12 @@ test_what_cannot_be_is_refused = refusing(
     (lambda: split_by_seed(RUNS, [1], [2], []), "^the run with seed 3 is on no side of the split: .* test, or leave"),
     (lambda: split_by_seed(RUNS, [1, 2], [], [3]), "^the validation side of the split has no rows"),
     (lambda: split_by_seed(RUNS[:1], [1], [2], [3]), "^seed 2 of .* no run: .* there is seed 1 alone, so collect more"),
-    *((lambda runs=runs: split_by_run(runs, 0.1, 0.1, 0), "hold the same rows: give every run once") for runs in TWICE),
     *(
-        (lambda runs=runs: split_by_time(runs, 0.1, 0.1, 9), "hold the same rows: give every run once")
-        for runs in TWICE
+        (lambda by=by, runs=runs: by(runs, 0.1, 0.1, 9), "hold the same rows: give every run once")
+        for by, runs in product((split_by_run, split_by_time), TWICE)
     ),
     *(
-        (lambda two=two: split_by_run(RUNS, two[0], two[1], 0), "must be positive with a sum below 1$")
-        for two in FRACTIONS
-    ),
-    *(
-        (lambda two=two: split_by_time(RUNS, two[0], two[1], 1), "must be positive with a sum below 1$")
-        for two in FRACTIONS
+        (lambda by=by, two=two: by(RUNS, *two, 1), "must be positive with a sum below 1$")
+        for by, two in product((split_by_run, split_by_time), FRACTIONS)
     ),
 )

@@ -6,16 +6,12 @@ would, so a setting with another name is changed here too.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from foretail.pipelines import cli
-from tests.composed import result_in
+from tests.composed import foretail, result_in
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint
 from tests.fingerprints.drawn import drawn_ensemble
@@ -26,16 +22,9 @@ from tests.traces import write_bursts, write_slots
 
 def tables(folder: Path, *command: str) -> str:
     """Return the fingerprint of what a stage printed; it runs in the folder."""
-    before = Path.cwd()
-    said = io.StringIO()
-    os.chdir(folder)
-    try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            code = cli.main([*command, "hydra.run.dir=run"])
-        assert code == 0, said.getvalue()
-        return fingerprint(result_in(folder / "run")["tables"])
-    finally:
-        os.chdir(before)
+    done = foretail(folder, *command, "hydra.run.dir=run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return fingerprint(result_in(folder / "run")["tables"])
 
 
 def slotted(place: Place) -> Iterator[Fingerprint]:

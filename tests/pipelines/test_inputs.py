@@ -15,6 +15,7 @@ from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.tracking.sweep import Job, means_over_seeds, sweep_table, sweep_verdict
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.dataset import collect_slots
+from tests.composed import foretail
 from tests.traces import make_arrivals, write_trace
 
 
@@ -91,7 +92,7 @@ def test_the_best_is_the_best_in_the_mean_over_seeds() -> None:
 
 @pytest.mark.slow
 def test_a_sweep_registers_what_sends_most_and_numbers_its_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for seed in (1, 2, 3):
@@ -99,7 +100,6 @@ def test_a_sweep_registers_what_sends_most_and_numbers_its_runs(
     split = ["datasets=[runs/1,runs/2,runs/3]", "split.train=[1]", "split.validation=[2]", "split.test=[3]"]
     command = ["train", "--multirun", *split, "features=paper", "allow_constant_features=true", "predictor.depth=1,4"]
     assert cli.main([*command, "hydra.sweep.dir=sweep"]) == 0
-    capsys.readouterr()
     documents = [json.loads(Path(f"sweep/{number}/result.json").read_text()) for number in (0, 1)]
     sent = [document["validation_replay"]["sent_percent_of_lqd"] for document in documents]
     client = MlflowClient("sqlite:///outputs/mlflow.db")
@@ -121,15 +121,9 @@ def test_a_sweep_registers_what_sends_most_and_numbers_its_runs(
     ],
 )
 def test_a_score_that_no_job_will_have_is_refused_before_the_first(
-    overrides: list[str],
-    complaint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    overrides: list[str], complaint: str, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["train", "--multirun", "predictor.depth=2,3", *overrides]) == cli.EXIT_BAD_INPUT
-    said = capsys.readouterr()
-    assert complaint in said.err
-    assert said.err.count("\n") == 1
+    done = foretail(tmp_path, "train", "--multirun", "predictor.depth=2,3", *overrides)
+    assert (done.returncode, done.stderr.count("\n")) == (cli.EXIT_BAD_INPUT, 1)
+    assert complaint in done.stderr
     assert not (tmp_path / "outputs" / "store").exists()

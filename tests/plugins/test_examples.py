@@ -16,12 +16,10 @@ import sysconfig
 import venv
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.composed import result_in
 from tests.docs.pages import commands_of
-from tests.traces import write_slots
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -164,21 +162,6 @@ def test_a_guest_predictor_goes_the_whole_way_and_leaves_by_a_guest_target(guest
         assert certificate["target"] == target
     query = (guest.folder / "exported_sql/sql/drop_predictor.sql").read_text()
     assert query.startswith("SELECT CASE WHEN ")
-
-
-@pytest.mark.nightly
-def test_a_guest_policy_stands_in_the_table_of_evaluate(guest: Guest) -> None:
-    random = np.random.default_rng(1)
-    slots = np.sort(random.integers(0, 2000, 12_000))
-    write_slots(guest.folder / "arrivals.csv", slots, random.integers(0, 8, 12_000))
-    arrivals = ("arrivals=arrivals.csv", "ports=8", "buffer=64", "allow_more_than_ports_per_slot=true")
-    policies = "policies=[lqd,dt,half_and_half.hpp:HalfAndHalf]"
-    said = guest.run("foretail", "replay", *arrivals, policies, "hydra.run.dir=open_loop")
-    assert "HalfAndHalf" in said
-    found = result(guest, "open_loop")["policies"]
-    assert isinstance(found, dict)
-    assert list(found) == ["lqd", "dt", "HalfAndHalf"]
-    assert found["HalfAndHalf"]["transmitted"] <= found["lqd"]["transmitted"]
 
 
 @pytest.mark.parametrize("example", [*PACKAGES, "policy_header", "torch_predictor"])

@@ -89,7 +89,7 @@ def stop_case(outcome: Outcome, place: Path, random: np.random.Generator) -> Non
         outcome.moment = f"at change {number} of {undisturbed.changes}"
         strike = faults.at_change(outcome.fault, folder, number)
     arguments = COMMANDS[outcome.command].arguments()
-    ended = faults.run(arguments, folder, str(folder), most_seconds=_patience(undisturbed), strike=strike)
+    ended = faults.run(arguments, folder, most_seconds=_patience(undisturbed), strike=strike)
     _note(outcome, ended)
     _look_and_run_again(outcome, folder, undisturbed, place)
 
@@ -123,9 +123,7 @@ def limit_case(outcome: Outcome, place: Path, random: np.random.Generator) -> No
         prepare = faults.limit(kind, value)
         outcome.moment = f"{outcome.moment} {value:,}".strip()
     arguments = COMMANDS[name].arguments()
-    ended = faults.run(
-        arguments, folder, str(folder), most_seconds=_patience(undisturbed), prepare=prepare, before=before
-    )
+    ended = faults.run(arguments, folder, most_seconds=_patience(undisturbed), prepare=prepare, before=before)
     outcome.fault = fault
     _note(outcome, ended)
     _look_and_run_again(outcome, folder, undisturbed, place)
@@ -139,11 +137,11 @@ def store_case(outcome: Outcome, place: Path, random: np.random.Generator) -> No
     after = float(random.uniform(0, 4))
     outcome.moment = f"{after:.2f} s after .mlflow.db.partial came into being"
     strike = faults.at_partial(outcome.fault, folder / "outputs" / ".mlflow.db.partial", after)
-    ended = faults.run(["-c", FIRST_STORE], folder, str(folder), most_seconds=120, strike=strike)
+    ended = faults.run(["-c", FIRST_STORE], folder, most_seconds=120, strike=strike)
     outcome.struck = ended.struck and not (folder / "outputs" / "mlflow.db").exists()
     _note(outcome, ended, struck=outcome.struck)
     end_orphans(outcome, folder)
-    again = faults.run(["-c", FIRST_STORE], folder, str(folder), most_seconds=120)
+    again = faults.run(["-c", FIRST_STORE], folder, most_seconds=120)
     if again.code != 0 or again.said:
         outcome.lost.append(f"the next run ends with {again.code}: {again.said}")
         return
@@ -179,7 +177,6 @@ def server_case(outcome: Outcome, place: Path, random: np.random.Generator) -> N
         ended = faults.run(
             arguments,
             folder,
-            str(folder),
             most_seconds=10 * undisturbed.seconds + 120,
             environment=environment,
             strike=strike,
@@ -244,7 +241,7 @@ def _look_and_run_again(
         if model not in (before.get(alias), undisturbed.expected.get(f"alias {alias}")):
             outcome.lost.append(f"{alias} is {model}")
     arguments = COMMANDS[outcome.command].arguments()
-    again = faults.run(arguments, folder, str(folder), most_seconds=_patience(undisturbed), environment=environment)
+    again = faults.run(arguments, folder, most_seconds=_patience(undisturbed), environment=environment)
     end_orphans(outcome, folder)
     if again.code != 0:
         outcome.lost.append(f"the next run ends with {again.code}: {again.said}")

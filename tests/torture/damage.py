@@ -48,7 +48,7 @@ def damage_case(outcome: Outcome, place: Path, random: np.random.Generator) -> N
     folder = case_folder(outcome, place)
     arguments = COMMANDS[outcome.command].arguments()
     if below.startswith(("outputs/store", "outputs/run")):
-        faults.run(arguments, folder, str(folder), most_seconds=_patience(undisturbed))
+        faults.run(arguments, folder, most_seconds=_patience(undisturbed))
     files = [path for root in folder.glob(below) for path in sorted(root.rglob("*")) if path.is_file()]
     path = files[int(random.integers(len(files)))]
     damage(path, outcome.fault, files, random)
@@ -59,7 +59,7 @@ def damage_case(outcome: Outcome, place: Path, random: np.random.Generator) -> N
     said = [*found.damaged, *found.without_digest]
     if not any(str(path) in line or str(path.parent) in line for line in said) and not (models and said):
         outcome.unnamed.append(relative)
-    ended = faults.run(arguments, folder, str(folder), most_seconds=_patience(undisturbed))
+    ended = faults.run(arguments, folder, most_seconds=_patience(undisturbed))
     outcome.code, outcome.said, outcome.struck = ended.code, ended.said, True
     if ended.code is None:
         outcome.unclean.append("hung")

@@ -39,6 +39,9 @@ PROMISED = {
 
 _POLL_SECONDS = 0.004
 
+Strike = Callable[[subprocess.Popen[bytes], float], bool]
+"""Called again and again with the process and the seconds so far; returns whether the fault struck."""
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -63,29 +66,27 @@ class Ended:
 def run(
     arguments: Sequence[str],
     folder: Path,
-    case: str,
     *,
     most_seconds: float,
     environment: Mapping[str, str] | None = None,
     prepare: Callable[[], None] | None = None,
     before: Sequence[str] = (),
-    strike: Callable[[subprocess.Popen[bytes], float], bool] | None = None,
+    strike: Strike | None = None,
 ) -> Ended:
     """Run the interpreter with arguments in a session of its own and wait for its end.
 
     Parameters
     ----------
     arguments : of the interpreter
-    folder : where it runs; its ``tmp`` is the place of temporary files
-    case : mark of its processes, which no other case has
+    folder : where it runs, by which its processes are marked; its ``tmp`` is the place of temporary files
     most_seconds : then it hangs, and is killed
     environment : more variables
     prepare : called in the child before the interpreter starts
     before : a program that starts the interpreter
-    strike : called again and again with the process and the seconds so far; returns whether the fault struck
+    strike : makes the fault strike
     """
     said = folder.with_name(f"{folder.name}.stderr")
-    variables = clean() | {MARK: case, "TMPDIR": str(folder / "tmp")} | dict(environment or {})
+    variables = clean() | {MARK: str(folder), "TMPDIR": str(folder / "tmp")} | dict(environment or {})
     started = time.monotonic()
     with said.open("wb") as stderr:
         process = subprocess.Popen(
@@ -118,44 +119,42 @@ def run(
     )
 
 
-def at_second(name: str, second: float) -> Callable[[subprocess.Popen[bytes], float], bool]:
-    """Return a strike with a signal after so many seconds."""
+def _when(name: str, is_due: Callable[[float], bool]) -> Strike:
+    """Return a strike with a signal when what is told of the seconds so far holds."""
 
     def strike(process: subprocess.Popen[bytes], so_far: float) -> bool:
-        if so_far < second:
+        if not is_due(so_far):
             return False
-        _send(process, name)
+        if name == "SIGINT":
+            os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches every process of the terminal
+        else:
+            process.send_signal(STOPS[name])
         return True
 
     return strike
 
 
-def at_change(name: str, folder: Path, number: int) -> Callable[[subprocess.Popen[bytes], float], bool]:
+def at_second(name: str, second: float) -> Strike:
+    """Return a strike with a signal after so many seconds."""
+    return _when(name, lambda so_far: so_far >= second)
+
+
+def at_change(name: str, folder: Path, number: int) -> Strike:
     """Return a strike with a signal when the files of a folder have changed so many times."""
     seen = Changes(folder)
-
-    def strike(process: subprocess.Popen[bytes], so_far: float) -> bool:
-        if seen.count() < number:
-            return False
-        _send(process, name)
-        return True
-
-    return strike
+    return _when(name, lambda _: seen.count() >= number)
 
 
-def at_partial(name: str, file: Path, after: float) -> Callable[[subprocess.Popen[bytes], float], bool]:
+def at_partial(name: str, file: Path, after: float) -> Strike:
     """Return a strike with a signal so many seconds after a file came into being."""
     since: list[float] = []
 
-    def strike(process: subprocess.Popen[bytes], so_far: float) -> bool:
+    def is_due(so_far: float) -> bool:
         if not since and file.exists():
             since.append(so_far)
-        if not since or so_far - since[0] < after:
-            return False
-        _send(process, name)
-        return True
+        return bool(since) and so_far - since[0] >= after
 
-    return strike
+    return _when(name, is_due)
 
 
 class Changes:
@@ -187,13 +186,6 @@ class Changes:
             except OSError:
                 continue
         return frozenset(found)
-
-
-def _send(process: subprocess.Popen[bytes], name: str) -> None:
-    if name == "SIGINT":
-        os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches every process of the terminal
-    else:
-        process.send_signal(STOPS[name])
 
 
 def limit(kind: int, value: int) -> Callable[[], None]:

@@ -139,7 +139,6 @@ def hostile_case(outcome: Outcome, place: Path, random: np.random.Generator) -> 
         ended = faults.run(
             case.arguments,
             folder,
-            str(folder),
             most_seconds=MOST_SECONDS,
             environment=case.environment,
             strike=strike,

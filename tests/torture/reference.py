@@ -64,7 +64,7 @@ def _make(name: str, place: Path) -> Reference:
             return False
 
         for again in (False, True):
-            ended = faults.run(arguments, folder, str(folder), most_seconds=600, strike=look)
+            ended = faults.run(arguments, folder, most_seconds=600, strike=look)
             if ended.code != 0:
                 raise RuntimeError(f"{name} does not run undisturbed: exit code {ended.code}, {ended.said}")
             found.append(results(folder))

@@ -109,7 +109,7 @@ def test_bad_settings_get_one_sentence(
 
 @pytest.mark.nightly
 def test_all_designs_carry_the_same_flows_and_only_some_in_time(folder: Path) -> None:
-    samples = pd.read_parquet(folder / COMPLETION / f"{COMPLETION}.parquet")
+    samples = samples_of(folder, COMPLETION)
     assert samples.groupby(["load", "seed"])[["short_flows", "long_flows"]].nunique().max().max() == 1
     p99 = samples[samples["load"] == 0.05].pivot(index="seed", columns="design", values="short_p99_us")
     assert (p99["rotornet_slow"] > p99["rotornet"]).all()
@@ -118,8 +118,8 @@ def test_all_designs_carry_the_same_flows_and_only_some_in_time(folder: Path) ->
 
 @pytest.mark.nightly
 def test_ratios_are_paired_by_seed(folder: Path) -> None:
-    samples = pd.read_parquet(folder / COMPLETION / f"{COMPLETION}.parquet")
-    curves = pd.read_csv(folder / COMPLETION / f"{COMPLETION}.csv")
+    samples = samples_of(folder, COMPLETION)
+    curves = curves_of(folder, COMPLETION)
     assert (curves["over"] == "vermilion").all()
     for _, row in curves.iterrows():
         of_load = samples[samples["load"] == row["load"]].set_index(["design", "seed"])[row["metric"]]
@@ -258,7 +258,7 @@ def test_every_schedule_that_looks_at_the_prediction_is_fitted(experiment: str, 
     assert (falling["monotone_r2"] >= falling[["r2", "line_r2"]].max(axis=1) - 1e-6).all()
     ring = fits[(fits["matrix"] == "ring") & fits["schedule"].astype(str).str.endswith("10")]
     assert (ring["loss"] > 0.1).all()
-    samples = pd.read_parquet(folder / experiment / f"{experiment}.parquet")
+    samples = samples_of(folder, experiment)
     row = samples.query("matrix == 'chessboard' and deviation == 10 and seed == 2 and gamma == 3").iloc[0]
     true = chessboard(8, 4)
     wrong = noisy(true, 10, row["noise"], 2**32 + 2)
@@ -284,10 +284,7 @@ def test_a_fit_finds_the_function_that_it_is_given_and_a_jump_is_seen() -> None:
 def test_a_drawn_k_counts_with_its_expectation(folder: Path) -> None:
     """The means of the figures for every gamma; 0.91, which the thesis has, comes from neither distribution."""
     key = ["matrix", "deviation"]
-    each, drawn = (
-        curves_of(folder, "vermilion_fig9_5"),
-        curves_of(folder, "vermilion_fig9_7"),
-    )
+    each, drawn = (curves_of(folder, f"vermilion_fig9_{figure}") for figure in (5, 7))
     for least in (1, 2):
         expected = each[each["gamma"] >= least].groupby(key)["mean"].mean()
         found = drawn[(drawn["uniform_from"] == least) & (drawn["gamma"] == 10)].set_index(key)["mean"]
@@ -296,11 +293,6 @@ def test_a_drawn_k_counts_with_its_expectation(folder: Path) -> None:
     without: dict[str, float] = dict(zip(right["schedule"].tolist(), right["mean"].tolist(), strict=True))
     assert without["1 to 10"] == pytest.approx(0.8536, abs=1e-4)
     assert without["2 to 10"] == pytest.approx(0.8929, abs=1e-4)
-
-
-@pytest.fixture(scope="module")
-def samples(folder: Path) -> pd.DataFrame:
-    return pd.read_parquet(folder / "vermilion_fig9_1" / "vermilion_fig9_1.parquet")
 
 
 def test_it_leaves_tables_and_a_figure(folder: Path) -> None:
@@ -315,7 +307,8 @@ def test_it_leaves_tables_and_a_figure(folder: Path) -> None:
     ]
 
 
-def test_no_throughput_is_below_what_is_proven(samples: pd.DataFrame) -> None:
+def test_no_throughput_is_below_what_is_proven(folder: Path) -> None:
+    samples = samples_of(folder, "vermilion_fig9_1")
     assert (samples["theta"] >= samples["bound"] - 1e-6).all()
     right = samples[(samples["prediction"] == "right") & (samples["routing"] == "multi-hop")].set_index("gamma")
     assert right["bound"][3].tolist() == pytest.approx([2 / 3, 2 / 3])
@@ -325,11 +318,7 @@ def test_no_throughput_is_below_what_is_proven(samples: pd.DataFrame) -> None:
 
 
 def test_an_optimised_distribution_is_an_expectation_of_the_points(folder: Path) -> None:
-    curves = (
-        pd.read_csv(folder / "vermilion_fig9_1" / "vermilion_fig9_1.csv")
-        .query("routing == 'multi-hop'")
-        .set_index("gamma")
-    )
+    curves = curves_of(folder, "vermilion_fig9_1").query("routing == 'multi-hop'").set_index("gamma")
     best = pd.read_csv(folder / "vermilion_fig9_1" / "vermilion_fig9_1_optimised.csv").set_index("floor")
     assert (best["robustness"] >= best.index - 1e-9).all()
     assert best["distribution"][0.5] == "1: 1"

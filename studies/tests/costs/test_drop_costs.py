@@ -27,7 +27,7 @@ from foretail_studies.costs.labels import (
     gains,
     signal_to_noise,
 )
-from tests.composed import result_in
+from tests.composed import foretail, result_in
 from tests.traces import make_arrivals, write_trace
 
 pytestmark = pytest.mark.slow
@@ -174,16 +174,13 @@ SMALL = ["run", "drop_costs", "size=small", "jobs=1"]
 
 
 @pytest.mark.ns3
-def test_a_run_that_loses_nothing_has_no_cost_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_that_loses_nothing_has_no_cost_labels(tmp_path: Path) -> None:
     quiet = "'scenario=tiny','scenario.traffic_ns=300_000','scenario.incast.burst_fraction=0.001'"
     large = "'scenario.topology.buffer_bytes_per_port_per_gbps=1_000_000'"
-    assert cli.main([*SMALL, f"shared=[{quiet},{large}]", "tracking=off"]) == 2
-    said = capsys.readouterr().err
-    assert "websearch load_40: cs, seed 111 has no timeouts and no losses" in said
-    assert "Traceback" not in said
+    done = foretail(tmp_path, *SMALL, f"shared=[{quiet},{large}]", "tracking=off")
+    assert done.returncode == 2
+    assert "websearch load_40: cs, seed 111 has no timeouts and no losses" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.nightly

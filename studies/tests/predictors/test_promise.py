@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.pipelines import cli
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.arrivals.workloads import workload_of
 from foretail_studies.predictors.promise import (
@@ -23,7 +22,7 @@ from foretail_studies.predictors.promise import (
     _verdict,
     drawn_workloads,
 )
-from tests.composed import result_in
+from tests.composed import foretail, result_in
 
 pytestmark = pytest.mark.slow
 OF_RUN = ["workload", "held_out", "drawn", "seed", "policy", "setting"]
@@ -33,10 +32,10 @@ UNDER = ("learned", "credence", "guarded")
 
 
 @pytest.mark.nightly
-def test_policies_and_models_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["run", "promise", "size=small", "tracking=off", "hydra.run.dir=run"]) == 0
-    document = result_in("run")
+def test_policies_and_models_stand_side_by_side(tmp_path: Path) -> None:
+    done = foretail(tmp_path, "run", "promise", "size=small", "tracking=off", "hydra.run.dir=run")
+    assert done.returncode == 0, done.stderr
+    document = result_in(tmp_path / "run")
     rows = pd.DataFrame(document["rows"])
     assert list(rows.columns) == COLUMNS
     inverted = rows[rows["setting"].str.endswith(" inverted")]

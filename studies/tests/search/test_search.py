@@ -184,7 +184,6 @@ def rounds_in(folder: Path) -> list[Path]:
     return sorted(path for path in (folder / "store" / "ppo_round").iterdir() if not path.name.startswith("."))
 
 
-@pytest.mark.slow
 def test_training_goes_on_where_it_was(tmp_path: Path) -> None:
     store = f"store_dir={tmp_path / 'store'}"
     first = run_of("rule_by_ppo", tmp_path, *SMALL, store, "rounds=1").shown.rows
@@ -204,7 +203,6 @@ def test_training_goes_on_where_it_was(tmp_path: Path) -> None:
     assert {item.name for item in tree.features} <= set(experiment_settings("rule_by_ppo", *SMALL).observed)
 
 
-@pytest.mark.slow
 def test_the_rewards_of_an_episode_add_up_to_its_cost() -> None:
     settings = experiment_settings("rule_by_ppo", *SMALL, "networks=1")
     plan = SharingPlan.of(settings, settings.shared, settings.training(), {"lqd": {}})

@@ -39,12 +39,13 @@ TINY = {
     "credence_fig14": ["slots=20000", "flip_probabilities=[0,0.5]", "seeds=[1,2]"],
     "competitive_ratio": ["slots=2000", "ports=[4]"],
 }
+OF_MAP = {"prediction_map": ["tracking=off", "jobs=1"]}
 POINTS = {"credence_fig14": 4, "competitive_ratio": 12}
 
 
 def ran(experiment: str, folder: Path, name: str, *overrides: str) -> dict[str, Any]:
     """The result of an experiment, run small in ``folder/name``."""
-    arguments = ["run", experiment, "size=small", f"store_dir={folder / 'store'}", *TINY[experiment]]
+    arguments = ["run", experiment, "size=small", f"store_dir={folder / 'store'}", *(TINY | OF_MAP)[experiment]]
     assert cli.main([*arguments, f"hydra.run.dir={folder / name}", *overrides]) == 0
     return result_in(folder / name)
 
@@ -147,20 +148,13 @@ CELLS = [
 ]
 
 
-def ran_of_prediction_map(folder: Path, name: str, *overrides: str) -> dict[str, Any]:
-    """The result of the small size."""
-    arguments = ["run", "prediction_map", "size=small", "tracking=off", "jobs=1", f"store_dir={folder / 'store'}"]
-    assert cli.main([*arguments, f"hydra.run.dir={folder / name}", *overrides]) == 0
-    return result_in(folder / name)
-
-
 def nobody(traffic: Traffic, learning: Learning) -> Sent:
     """A predictor with which nothing is sent."""
     return lambda seed: 0
 
 
 def test_cells_policies_and_predictors_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = ran_of_prediction_map(tmp_path, "run")
+    document = ran("prediction_map", tmp_path, "run")
     rows = pd.DataFrame(document["rows"])
     names = [
         "cell",
@@ -202,7 +196,7 @@ def test_cells_policies_and_predictors_stand_side_by_side(tmp_path: Path, monkey
     assert document["slots"]["bursts load=0.04"] == 20 * 80 / (0.04 * 8)
 
     monkeypatch.setitem(PREDICTORS, "nobody", nobody)
-    more = pd.DataFrame(ran_of_prediction_map(tmp_path, "more")["rows"])
+    more = pd.DataFrame(ran("prediction_map", tmp_path, "more")["rows"])
     assert (more[more["policy"] == "nobody"]["left"] == 1).all()
     pd.testing.assert_frame_equal(
         more[more["policy"] != "nobody"].reset_index(drop=True), rows.reset_index(drop=True), check_like=True
@@ -294,7 +288,7 @@ def test_recorded_arrivals_are_those_of_the_dataset(tmp_path: Path, monkeypatch:
 
 @pytest.mark.ns3
 def test_a_cell_of_recorded_arrivals(tmp_path: Path) -> None:
-    rows = pd.DataFrame(ran_of_prediction_map(tmp_path, "run", '+recorded.tiny=["scenario=tiny"]')["rows"])
+    rows = pd.DataFrame(ran("prediction_map", tmp_path, "run", '+recorded.tiny=["scenario=tiny"]')["rows"])
     recorded = rows[rows["cell"] == "recorded tiny"]
     assert set(recorded["policy"]) == {"dt", "abm", "best", "harmonic", "cs", "told", "predictor"}
     assert (recorded["sent_by_lqd"] > 0).all()

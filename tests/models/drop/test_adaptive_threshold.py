@@ -121,15 +121,10 @@ def test_the_margin_is_that_of_the_slow_formula_in_all_three_sets_and_that_of_th
     assert [Fraction(int(one), 1 << trees.scale_bits) for one in of_trees] == margins
 
 
-def test_numbers_are_checked() -> None:
+def test_numbers_are_those_of_one_rule() -> None:
     numbers = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).fixed()
-    for wrong, complaint in (
-        (numbers[1:], "an adaptive threshold has 23 numbers, and there are 22: give those of whole rules"),
-        (numbers * 2, "there are numbers of several rules, or of none: give one"),
-        ([2**37, *numbers[1:]], r"number 0 of an adaptive threshold is no whole number from -2\^36 to 2\^36"),
-    ):
-        with pytest.raises(ForetailError, match=complaint):
-            adaptive_threshold(wrong)
+    with pytest.raises(ForetailError, match="there are numbers of several rules, or of none: give one"):
+        adaptive_threshold(numbers * 2)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,11 +21,8 @@ from tests.forests import PAPER_INPUTS
 from tests.refusals import refusing
 
 if TYPE_CHECKING:
-    from foretail.models.drop.neural import MultilayerPerceptron
-
-
-if TYPE_CHECKING:
     from foretail.models.drop.network import Network
+    from foretail.models.drop.neural import MultilayerPerceptron
 
 
 X, Y = synthetic_arrivals(rows=20_000, seed=3)
@@ -153,13 +149,6 @@ def test_another_file_is_refused(network: Network, tmp_path: Path) -> None:
     broken.graph.node[0].op_type = "NoSuchOperator"
     with pytest.raises(ForetailError, match="onnxruntime refuses the network"):
         Network.from_bytes(broken.SerializeToString()).probability(X)
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "foretail.models.drop.neural")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ForetailError, match=r"the package torch: pip install '\.\[nn\]'"):
-        importlib.import_module("foretail.models.drop.neural")
 
 
 def _modules() -> dict[str, Any]:

@@ -47,13 +47,11 @@ def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complai
 REFUSED = [
     (["evaporate"], "unknown command evaporate: choose from collect, train, evaluate, replay, choose, export"),
     (["collect", "scenario.background.load=-1"], "scenario.background.load = -1.0 is out of range"),
-    (["collect", "scenario.background.lod=1"], "did you mean scenario.background.load?"),
     (["collect", "lod=1"], "unknown setting lod"),
     (["evaluate", "inputs=[]"], "inputs is a setting of another stage: --help lists those of this one"),
     (["train", "predictor=mlp", "predictor.depth=3"], "predictor.depth is a setting of another predictor: --help pred"),
     (["train", "scenario=mine"], "star, tiny, or give --config-dir FOLDER, where FOLDER/scenario/mine.yaml is"),
     (["replay", "ports=0x1"], "cannot set ports=0x1: write numbers in decimal digits."),
-    (["collect", "seeds=[0b1]"], "cannot set seeds=[0b1]: write numbers in decimal digits."),
     (
         ["replay", f"buffer={2**63}"],
         "buffer = 9223372036854775808 is out of range: it must be at least 1, at most 1,099,511,627,776",
@@ -61,17 +59,8 @@ REFUSED = [
     (["collect", "scenario.background.load=1e400"], "scenario.background.load = inf is not a finite number"),
     (["replay", f"parameters.alpha=[{10**400}]"], "parameters.alpha[0] is a number beyond any fraction: lower it"),
     (
-        ["collect", "scenario=leafspin"],
-        "choose from clustered_incast, collectives, elephants, leafspine_small, lossless, on_off_elephants, paper, "
-        "permutation, rack, rdma, star, tiny",
-    ),
-    (
         ["collect", "policy=red"],
         "policy=red is unknown: choose from abm, abm_",
-    ),
-    (
-        ["collect", "scenario.topology.leaves=four"],
-        "leaves=four: 'four' is not a whole number: write digits alone, without a unit.",
     ),
     (["collect", "scenario.topology"], "cannot read 'scenario.topology': write name=value"),
     (["collect", "seeds=[1"], "cannot read 'seeds=[1': close its brackets"),
@@ -87,28 +76,21 @@ REFUSED = [
     (["collect", "scenario=conf/scenario/my.yaml"], "takes a name, not a file: keep it as FOLDER/scenario/my.yaml"),
     (["collect", "--sweep"], "unrecognized arguments: --sweep"),
     (["collect", "--experimental-rerun", "config.pickle"], "a pickle, which Foretail never does"),
-    (["collect", "+load=1"], "unknown setting load"),
-    (["train", "predictor=neural"], "predictor=neural is unknown: choose from boosted_forest"),
     (["export"], "the setting model is missing: give model=..."),
-    (["evaluate"], "asks a predictor and there is none"),
     (["run"], "run needs an experiment: foretail run NAME, with one of abm, benchmark"),
     (["run", "figure_11"], "there is no experiment figure_11: choose from abm, benchmark"),
     (["run", "first_look", "size=medium"], "first_look has no size medium: choose from small, full."),
     (["evaluate", "=1"], "=1 has no name: write name=value"),
-    (["evaluate", "=null"], "=null has no name: write name=value"),
     (["evaluate", "--resolve"], "--resolve flag can only be used in conjunction with --cfg"),
     (["evaluate", "--shell-completion"], "Expecting one subcommand"),
     (["evaluate", "seeds=1,2"], "seeds=1,2 are several values: write 'seeds=[1,2]' for all of them, or --multirun"),
     (["schedule", "k=2,3"], "k=2,3 are several values: give one k, or --multirun for one run with each"),
-    (["train", "predictor.depth=2,3"], "give one predictor.depth, or --multirun"),
     (["export", "model=a,b.json"], """write 'model="a,b.json"' for one text, or --multirun"""),
     (["export", "model=a=b/m.json"], """quote its value twice, 'model="a=b/m.json"'."""),
-    (["export", "model=日本/m.json"], """quote its value twice, 'model="日本/m.json"'."""),
     (["export", "model=it's.json"], """quote its value twice, 'model="it'"'"'s.json"'."""),
     (["export", "columns=[a=b]"], """quote each text in it, as in 'columns=["a=b"]'."""),
     (["export", "1a=3"], "'1a=3': write name=value, with a name that --help lists."),
     (["evaluate", "seed=1"], "unknown setting seed: it is called seeds and is a list, as in 'seeds=[1,2]'"),
-    (["replay", "prediction=perfect"], "unknown setting prediction: did you mean predictions?"),
     (["replay", "parameters.alpha=16"], "it is a list, so write 'parameters.alpha=[16]'"),
     (
         ["train", "predictor._target_=mine.Forest"],
@@ -168,32 +150,24 @@ def test_debug_adds_the_traceback(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_we_forgot_is_a_defect_and_a_full_disk_is_not(
-    error: Exception,
-    code: int,
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: Exception, code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(config: object, run_dir: Path) -> None:
         raise error
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("foretail.pipelines.stages.report.report", fail)
-    assert cli.main(["report", "run=any"]) == code
-    shown = capsys.readouterr().err
-    assert len(shown.splitlines()) == 1
-    assert shown.startswith(f"foretail: {says}")
+    done = foretail(tmp_path, "report", "run=any")
+    assert done.returncode == code
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"foretail: {says}")
 
 
-def test_a_file_in_the_way_of_the_run_folder_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_file_in_the_way_of_the_run_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in ("file", "file/run"):
-        assert cli.main(["report", "run=any", f"hydra.run.dir={folder}"]) == cli.EXIT_BAD_INPUT
-        assert f"cannot make the run folder {folder}" in capsys.readouterr().err
+        done = foretail(tmp_path, "report", "run=any", f"hydra.run.dir={folder}")
+        assert done.returncode == cli.EXIT_BAD_INPUT
+        assert f"cannot make the run folder {folder}" in done.stderr
 
 
 def test_help_lists_every_stage_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,10 +187,6 @@ def test_a_stage_also_runs_as_a_module(tmp_path: Path) -> None:
 
 
 UNREADABLE = [
-    (
-        b"defaults: [tiny]\n\tname: x\n",
-        "mine.yaml is not valid YAML (line 2, column 1: found character '\\t'",
-    ),
     (b"name: [x\n", "mine.yaml is not valid YAML (line 2, column 1: expected ',' or ']', but got '<stream end>')"),
     (
         b"name: x\nname: y\n",
@@ -224,7 +194,6 @@ UNREADABLE = [
     ),
     (b"name: !!python/object:os.system x\n", "mine.yaml is not valid YAML (line 1, column 7: could not determine"),
     (b"name: caf\xe9\n", "mine.yaml cannot be read as UTF-8 text: save it as UTF-8"),
-    (b"\x7fELF\x02\x01\x00\x00\xd0", "mine.yaml cannot be read as UTF-8 text: save it as UTF-8"),
     (b"defaults: 3\nname: x\n", "Invalid defaults list in 'scenario/mine', defaults must be a list (got int)"),
     (b"defaults: [mine]\nname: x\n", "a file of settings includes itself: remove it from its own defaults list"),
     (b"- a\n- b\n", "in scenario/mine.yaml: "),
@@ -465,29 +434,18 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("module", "arguments", "extra"),
-    [
-        ("torch", ("train", "predictor=mlp"), "nn"),
-        ("torch", ("demand", "demand_predictor=history_attention"), "nn"),
-    ],
-)
-def test_a_missing_extra_is_named_before_any_work(
-    module: str, arguments: tuple[str, ...], extra: str, tmp_path: Path
-) -> None:
-    hidden = f"sys.modules[{module!r}] = None"
-    if module == "torch":  # SciPy looks into sys.modules for PyTorch, and takes None for it
-        hidden = f"sys.path.insert(0, {str(tmp_path / 'hidden')!r})"
-        (tmp_path / "hidden").mkdir()
-        (tmp_path / "hidden" / "torch.py").write_text(
-            "raise ModuleNotFoundError('No module named torch', name='torch')\n"
-        )
+@pytest.mark.parametrize("arguments", [("train", "predictor=mlp"), ("demand", "demand_predictor=history_attention")])
+def test_a_missing_extra_is_named_before_any_work(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    # SciPy looks into sys.modules for PyTorch, and takes None for it
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')\n")
+    hidden = f"sys.path.insert(0, {str(tmp_path / 'hidden')!r})"
     program = f"import sys; {hidden}; from foretail.pipelines.cli import main; sys.exit(main())"
     before = list(tmp_path.iterdir())
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2, done.stderr
-    assert f"pip install '.[{extra}]'" in done.stderr
+    assert "pip install '.[nn]'" in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert list(tmp_path.iterdir()) == before  # neither a run nor a store nor a dataset
 

@@ -31,7 +31,7 @@ from foretail.pipelines.stages.demand import demand
 from foretail.pipelines.stages.export import export
 from foretail.pipelines.stages.train import train
 from foretail.testing import synthetic_arrivals
-from tests.composed import composed, result_in, stage_settings
+from tests.composed import composed, foretail, result_in, stage_settings
 from tests.forests import paper_forest
 
 pytestmark = pytest.mark.slow
@@ -86,6 +86,7 @@ def test_a_larger_model_is_proven_by_boxes(tmp_path: Path) -> None:
     assert certificate.boxes is not None
     assert certificate.boxes >= result.predictor.leaves
     assert "boxes" in str(result.tables()[0].rows)
+    assert Ensemble.load(tmp_path / "out" / "ensemble.json").origin == paper_forest().ensemble.origin
     assert f"proven by boxes, of which there are {certificate.boxes:,}" in result.verdict()[0]
 
 
@@ -183,22 +184,14 @@ def test_a_predictor_of_a_run_goes_to_its_targets(
     ],
 )
 def test_bad_input_gets_one_sentence_and_nothing_is_written(
-    name: str,
-    overrides: list[str],
-    complaint: str,
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, overrides: list[str], complaint: str, trained: Path, tmp_path: Path
 ) -> None:
     document = json.loads((trained / "seasonal.json").read_text())
     (trained / "damaged.json").write_text(json.dumps(document | {"nodes": "4"}))
-    monkeypatch.chdir(tmp_path)
-    code = cli.main(["export", f"model={trained / f'{name}.json'}", "tracking=off", *overrides])
-    lines = capsys.readouterr().err.splitlines()
-    assert code == cli.EXIT_BAD_INPUT
-    assert len(lines) == 1
-    assert complaint in lines[0]
+    done = foretail(tmp_path, "export", f"model={trained / f'{name}.json'}", "tracking=off", *overrides)
+    assert done.returncode == cli.EXIT_BAD_INPUT
+    (line,) = done.stderr.splitlines()
+    assert complaint in line
     assert list(tmp_path.iterdir()) == []
 
 

@@ -43,7 +43,7 @@ from foretail.pipelines.stages.train import train
 from foretail.pipelines.tracking.loading import chosen_in
 from foretail.pipelines.training.fitting import TrainResult
 from foretail.sim_bridge.open_loop.baselines import Baseline
-from tests.composed import result_in, stage_settings
+from tests.composed import SIDES, result_in, stage_settings
 from tests.forests import paper_forest
 from tests.traces import write_bursts
 
@@ -55,6 +55,7 @@ MODELS = {
     "strong": ("features=virtual", "predictor.trees=2", "predictor.depth=3", "tracking.alias=strong"),
     "weak": ("features=paper", "predictor.trees=1", "predictor.depth=1", "tracking.alias=weak"),
 }
+Trained = dict[str, TrainResult]
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +79,9 @@ def uri(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def trained(folder: Path) -> dict[str, TrainResult]:
-    split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]")
+def trained(folder: Path) -> Trained:
     return {
-        name: train(stage_settings(TrainConfig, *shared(folder, *TRAINED_ON), *split, *own), folder / name)
+        name: train(stage_settings(TrainConfig, *shared(folder, *TRAINED_ON), *SIDES, *own), folder / name)
         for name, own in MODELS.items()
     }
 
@@ -116,12 +116,12 @@ STRONG, WEAK = "models:/foretail-drop@strong", "models:/foretail-drop@weak"
 
 
 @pytest.fixture(scope="module")
-def first(folder: Path, trained: dict[str, TrainResult]) -> PromoteResult:
+def first(folder: Path, trained: Trained) -> PromoteResult:
     return promoted(folder, "first", STRONG, "p4=true")
 
 
 def test_without_a_holder_the_model_that_beats_always_accepting_takes_the_alias(
-    folder: Path, trained: dict[str, TrainResult], first: PromoteResult
+    folder: Path, trained: Trained, first: PromoteResult
 ) -> None:
     assert first.promoted is not None
     assert first.failure() is None
@@ -164,9 +164,7 @@ def test_the_gate_is_tracked_with_its_runs(folder: Path, first: PromoteResult) -
     assert version.tags["model_card"] == f"runs:/{run.info.run_id}/model_card.md"
 
 
-def test_the_card_holds_what_the_documents_say(
-    folder: Path, trained: dict[str, TrainResult], first: PromoteResult
-) -> None:
+def test_the_card_holds_what_the_documents_say(folder: Path, trained: Trained, first: PromoteResult) -> None:
     card = (folder / "promoted" / "first" / "model_card.md").read_text()
     outcome = trained["strong"].outcome
     assert trained["strong"].ensemble.sha256 in card
@@ -203,7 +201,7 @@ def test_names_from_data_stay_text_in_the_card() -> None:
     ]
 
 
-def test_a_tuned_policy_has_to_be_beaten(folder: Path, trained: dict[str, TrainResult]) -> None:
+def test_a_tuned_policy_has_to_be_beaten(folder: Path, trained: Trained) -> None:
     """The settings come from the training; on these bursts a threshold is as good as LQD."""
     result = promoted(folder, "tuned", STRONG, "baseline=tuned")
     tuned = next(check for check in result.checks if check.name == "tuned_baseline")
@@ -250,7 +248,7 @@ def test_a_worse_model_leaves_the_champion_where_it_is(
     assert {path.name for path in (folder / "refused").iterdir()} == {"digest.json", "result.json", "model_card.md"}
 
 
-def test_runs_that_the_model_was_given_are_no_held_out_runs(folder: Path, trained: dict[str, TrainResult]) -> None:
+def test_runs_that_the_model_was_given_are_no_held_out_runs(folder: Path, trained: Trained) -> None:
     for seen, name in (("run-1", "bursts-1 train"), ("run-2", "bursts-2 validation")):
         with pytest.raises(ForetailError, match=f"{seen} is not a held-out run: the model was given it as {name}"):
             promoted(folder, "seen", STRONG, datasets=("run-5", seen))
@@ -264,7 +262,7 @@ def test_runs_that_the_model_was_given_are_no_held_out_runs(folder: Path, traine
     refuse_seen(tested, lineage(trained["strong"].ensemble.sha256, uri(folder)), "the model")
 
 
-def test_runs_that_cannot_judge_are_refused(folder: Path, trained: dict[str, TrainResult]) -> None:
+def test_runs_that_cannot_judge_are_refused(folder: Path, trained: Trained) -> None:
     write_bursts(folder / "calm", 9, switches=(SwitchGeometry(4, 10**7, (10**9,) * 4),))
     with pytest.raises(ForetailError, match=r"calm cannot tell predictors apart.*hold out a congested run"):
         promoted(folder, "calm", STRONG, datasets=("run-5", "calm"))
@@ -280,7 +278,7 @@ def test_runs_that_cannot_judge_are_refused(folder: Path, trained: dict[str, Tra
         holders(folder, "calm")
 
 
-def test_a_model_that_nobody_tracked_is_refused(folder: Path, trained: dict[str, TrainResult], tmp_path: Path) -> None:
+def test_a_model_that_nobody_tracked_is_refused(folder: Path, trained: Trained, tmp_path: Path) -> None:
     paper_forest().ensemble.save(tmp_path / "ensemble.json")
     with pytest.raises(ForetailError, match=r"no run in .* made the ensemble .*train it with tracking"):
         promoted(folder, "unknown", str(tmp_path))
@@ -296,7 +294,7 @@ def test_a_model_that_nobody_tracked_is_refused(folder: Path, trained: dict[str,
 
 @pytest.mark.nightly
 def test_exports_that_are_not_what_was_proven_or_do_not_fit_do_not_pass(
-    folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
+    folder: Path, trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tampered(config: ExportConfig, run_dir: Path, model: Ensemble) -> Any:
         result = export_drop_predictor(config, run_dir, model)
@@ -322,7 +320,7 @@ def tiny_switch(folder: Path) -> Path:
 
 
 def test_a_promotion_that_another_one_overtakes_leaves_nothing(
-    folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
+    folder: Path, trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def overtaken(target: str, *given: object) -> Check:
         held(folder, "overtaken", "champion", trained["weak"])
@@ -335,7 +333,7 @@ def test_a_promotion_that_another_one_overtakes_leaves_nothing(
     assert holders(folder, "overtaken") == {"champion": "1"}
 
 
-def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: dict[str, TrainResult]) -> None:
+def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: Trained) -> None:
     held(folder, "deleted", "champion", trained["strong"])
     MlflowClient(uri(folder)).delete_model_version("deleted", "1")
     assert alias_holder("deleted", "champion", uri(folder)) is None
@@ -346,9 +344,7 @@ def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: dict[str,
         alias_holder("deleted", "champion", uri(folder))
 
 
-def test_a_model_of_ones_own_is_registered_with_what_trained_it(
-    folder: Path, trained: dict[str, TrainResult], tmp_path: Path
-) -> None:
+def test_a_model_of_ones_own_is_registered_with_what_trained_it(folder: Path, trained: Trained, tmp_path: Path) -> None:
     rows = Dataset.open(folder / "run-1").frame(["threshold", "shadow_queue", "lqd_drop"])
     columns = ["threshold", "shadow_queue"]
     forest = RandomForestClassifier(4, max_depth=4, random_state=1).fit(rows[columns], rows["lqd_drop"].astype(int))
@@ -364,7 +360,7 @@ def test_a_model_of_ones_own_is_registered_with_what_trained_it(
         promoted(folder, "own", str(tmp_path / "rf.skops"), trained_on, "to=challenger", datasets=("run-1", "run-5"))
 
 
-def test_aliases_are_shown_and_given_back(folder: Path, trained: dict[str, TrainResult]) -> None:
+def test_aliases_are_shown_and_given_back(folder: Path, trained: Trained) -> None:
     def command(*overrides: str) -> Aliases:
         given = (f"tracking.uri={uri(folder)}", f"store_dir={folder / 'store'}", "tracking.registered_model=back")
         result = promote(stage_settings(PromoteConfig, *given, *overrides), folder / "aliases")
@@ -453,10 +449,7 @@ sys.exit(cli.main(sys.argv[1:]))
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
-def test_a_killed_promotion_leaves_the_old_champion(
-    folder: Path, trained: dict[str, TrainResult], tmp_path: Path
-) -> None:
+def test_a_killed_promotion_leaves_the_old_champion(folder: Path, trained: Trained, tmp_path: Path) -> None:
     assert held(folder, "killed", "champion", trained["weak"]) == "1"
     given = [
         *shared(folder, *HELD_OUT),
@@ -478,7 +471,7 @@ def test_a_killed_promotion_leaves_the_old_champion(
 
 @pytest.mark.nightly
 def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have(
-    folder: Path, trained: dict[str, TrainResult]
+    folder: Path, trained: Trained
 ) -> None:
     held(folder, "halfway", "champion", trained["weak"])
     first = promoted(folder, "halfway", STRONG)
@@ -494,12 +487,8 @@ def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have
         promoted(folder, "halfway", STRONG, "f1_margin=0.03")
 
 
-def test_who_scored_against_a_holder_that_moved_meanwhile_is_refused(
-    folder: Path, trained: dict[str, TrainResult]
-) -> None:
+def test_who_scored_against_a_holder_that_moved_meanwhile_is_refused(folder: Path, trained: Trained) -> None:
     held(folder, "race", "champion", trained["strong"])
-    with pytest.raises(ForetailError, match=r"race@champion has moved from version none to 1 meanwhile"):
-        held(folder, "race", "champion", trained["weak"])
     runs = lineage(trained["strong"].ensemble.sha256, uri(folder)).runs
     with pytest.raises(ForetailError, match="no longer holds the ensemble"):
         move_alias("race", "champion", trained["weak"].ensemble, runs, "1", {}, uri(folder))

@@ -28,7 +28,7 @@ from foretail.pipelines.reporting.run_record import RunRecord, find_runs
 from foretail.pipelines.runs.result import Table, write_result
 from foretail.pipelines.stages.replay import ReplayResult, Source
 from foretail.sim_bridge.open_loop.scores import Comparison, worth_in_words
-from tests.composed import result_in
+from tests.composed import foretail, result_in
 from tests.examples import draws
 from tests.forests import paper_forest
 from tests.reports import EVIL, Page, check_page, document, opened, run_folder
@@ -288,43 +288,32 @@ def test_links_inside_of_a_run_are_followed(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("make", "complaint"), REFUSED)
-def test_is_refused_in_one_sentence(
-    make: Callable[[Path], Any],
-    complaint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_is_refused_in_one_sentence(make: Callable[[Path], Any], complaint: str, tmp_path: Path) -> None:
     make(tmp_path / "run")
     (tmp_path / "page.html").write_text("an earlier page")
     before = sorted(tmp_path.rglob("*"))
-    assert cli.main(["report", "run=run", "out=page.html"]) == cli.EXIT_BAD_INPUT
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert len(shown.err.splitlines()) == 1
-    assert complaint in shown.err
+    done = foretail(tmp_path, "report", "run=run", "out=page.html")
+    assert (done.returncode, done.stdout) == (cli.EXIT_BAD_INPUT, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert complaint in done.stderr
     assert (tmp_path / "page.html").read_text() == "an earlier page"
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_page_of_a_real_run_holds_the_command_that_makes_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_page_of_a_real_run_holds_the_command_that_makes_it_again(tmp_path: Path) -> None:
     (tmp_path / "demand.csv").write_text("0,0.9,0.1\n0.2,0,0.7\n0.6,0.1,0\n")
     overrides = ["demand=demand.csv", "degree=1", "k=3", "outputs=[json,c]", "seed=5"]
-    assert cli.main(["schedule", *overrides, "hydra.run.dir=outputs/one"]) == 0
-    assert "beside it: schedule.json, schedule.h" in capsys.readouterr().out
+    done = foretail(tmp_path, "schedule", *overrides, "hydra.run.dir=outputs/one")
+    assert "beside it: schedule.json, schedule.h" in done.stdout
     first = result_in(tmp_path / "outputs/one")
     command = shlex.split(first["command"])
     assert command == ["foretail", "schedule", *overrides]
-    assert cli.main([*command[1:], "hydra.run.dir=outputs/two"]) == 0
+    assert foretail(tmp_path, *command[1:], "hydra.run.dir=outputs/two").returncode == 0
     second = result_in(tmp_path / "outputs/two")
     assert first["tables"] == second["tables"] != []
     assert first["tables"][0]["rows"][0][1] == first["theta_single_hop"]
 
-    assert cli.main(["report", "run=[outputs/one,outputs/two]", "hydra.run.dir=page"]) == 0
+    assert foretail(tmp_path, "report", "run=[outputs/one,outputs/two]", "hydra.run.dir=page").returncode == 0
     page = check_page((tmp_path / "page" / "report.html").read_text())
     assert shlex.join(command) in page.text("code")
     assert result_in(tmp_path / "page")["page"].endswith("page/report.html")

@@ -22,12 +22,11 @@ from foretail.pipelines.runs.verification import verify
 from foretail.pipelines.training.fitting import say_zeros
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import collect_slots
-from tests.composed import result_in
+from tests.composed import SIDES, foretail, result_in
 from tests.forests import paper_forest, stump
 from tests.traces import write_bursts, write_slots
 
 pytestmark = pytest.mark.slow
-SPLIT = ("split.train=[1]", "split.validation=[2]", "split.test=[3]")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with contextlib.chdir(folder):
         datasets = ",".join(str(folder / f"trace-{seed}") for seed in (1, 2, 3))
         for command in (
-            ("train", f"datasets=[{datasets}]", *SPLIT, "predictor.trees=1", "hydra.run.dir=outputs/train"),
+            ("train", f"datasets=[{datasets}]", *SIDES, "predictor.trees=1", "hydra.run.dir=outputs/train"),
             ("export", "model=outputs/train", "target=c", "hydra.run.dir=outputs/export", "out=outputs/export/c"),
             ("schedule", "demand=demand.csv", "degree=2", "k=2", "scale=true", "hydra.run.dir=outputs/schedule"),
             ("report", "run=outputs/train", "hydra.run.dir=outputs/report"),
@@ -125,7 +124,7 @@ def test_a_damaged_entry_of_the_store_is_refused(made: Path, outputs: Path, caps
     datasets = ",".join(str(made / f"trace-{seed}") for seed in (1, 2, 3))
     tracking = f"tracking.uri=sqlite:///{made / 'outputs' / 'mlflow.db'}"
     with contextlib.chdir(outputs.parent):
-        again = cli.main(["train", f"datasets=[{datasets}]", *SPLIT, "predictor.trees=1", tracking])
+        again = cli.main(["train", f"datasets=[{datasets}]", *SIDES, "predictor.trees=1", tracking])
     assert again == cli.EXIT_BAD_INPUT
     said = capsys.readouterr().err
     assert "content/ensemble.json is not as it was written" in said
@@ -144,20 +143,15 @@ def test_a_path_without_anything_of_ours_is_refused(tmp_path: Path, capsys: pyte
 SMALL = {"ports": 8, "buffer_per_port": 30, "slots": 2000}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def said(folder: Path, *command: str) -> tuple[str, dict[str, Any]]:
+    """Return the output of a command in a folder, and its result."""
+    done = foretail(folder, *command, "hydra.run.dir=run")
+    assert done.returncode == 0, done.stderr
+    return " ".join(done.stdout.split()), result_in(folder / "run")
 
 
-def said(capsys: pytest.CaptureFixture[str], *command: str, code: int = 0) -> tuple[str, dict[str, Any]]:
-    """Return the output of a command, and its result."""
-    assert cli.main([*command, "hydra.run.dir=run"]) == code
-    return " ".join(capsys.readouterr().out.split()), result_in("run")
-
-
-def write_arrivals(per_slot: int) -> None:
-    write_slots(Path("a.csv"), [slot for slot in range(60) for _ in range(per_slot)], [0] * 60 * per_slot)
+def write_arrivals(folder: Path, per_slot: int) -> None:
+    write_slots(folder / "a.csv", [slot for slot in range(60) for _ in range(per_slot)], [0] * 60 * per_slot)
 
 
 def test_each_sentence_comes_when_it_is_true_and_only_then() -> None:
@@ -189,14 +183,13 @@ def test_a_threshold_beyond_all_scores_is_known() -> None:
     assert [constant_decision(voted, tau) for tau in (-1, voted.default_tau, most)] == [True, None, False]
 
 
-@pytest.mark.slow
-def test_a_model_that_never_drops_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_never_drops_says_so(tmp_path: Path) -> None:
     for seed in (1, 2, 3, 4):
-        collect_slots(folder / f"run_{seed}", Incast(load=0.15, fan_in=5, background_load=0.8), seed=seed, **SMALL)
+        collect_slots(tmp_path / f"run_{seed}", Incast(load=0.15, fan_in=5, background_load=0.8), seed=seed, **SMALL)
     datasets = "datasets=[run_1,run_2,run_3,run_4]"
     # a feature that tells nothing: never to drop sends most
     weak = ("features.names=[first_rtt]", "allow_constant_features=true", "operating_point.maximise=recovered_loss")
-    out, document = said(capsys, "train", datasets, "tracking=off", *weak, "predictor.trees=1", "predictor.depth=1")
+    out, document = said(tmp_path, "train", datasets, "tracking=off", *weak, "predictor.trees=1", "predictor.depth=1")
     named = {
         side: document["scores"][side]["whole"]["true_positives"] + document["scores"][side]["whole"]["false_positives"]
         for side in ("validation", "test")
@@ -219,35 +212,31 @@ def test_a_model_that_never_drops_is_named_by_side() -> None:
     ]
 
 
-@pytest.mark.slow
-def test_predictions_that_nobody_asked_for_say_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_arrivals(per_slot=1)  # one packet a slot: the safeguard takes all
-    calm, document = said(capsys, "replay", "arrivals=a.csv", "ports=2", "buffer=8", "policies=[dt,credence]")
+def test_predictions_that_nobody_asked_for_say_so(tmp_path: Path) -> None:
+    write_arrivals(tmp_path, per_slot=1)  # one packet a slot: the safeguard takes all
+    calm, document = said(tmp_path, "replay", "arrivals=a.csv", "ports=2", "buffer=8", "policies=[dt,credence]")
     assert "credence never asked its predictor" in calm
     assert document["policies"]["credence"]["asked"] == 0
     assert document["policies"]["dt"]["asked"] is document["policies"]["lqd"]["predicted_drops"] is None
     columns = document["tables"][0]["columns"]
     assert columns[3:5] == ["asked", "predicted drops"]
-    write_arrivals(per_slot=2)
-    full, document = said(capsys, "replay", "arrivals=a.csv", "ports=2", "buffer=8", "policies=[credence]")
+    write_arrivals(tmp_path, per_slot=2)
+    full, document = said(tmp_path, "replay", "arrivals=a.csv", "ports=2", "buffer=8", "policies=[credence]")
     assert document["policies"]["credence"]["asked"] > 0
     assert "never asked" not in full
     assert "predictions=accept" not in full
 
 
-@pytest.mark.slow
-def test_a_model_beyond_its_scores_says_so_wherever_it_is_asked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_arrivals(per_slot=2)
+def test_a_model_beyond_its_scores_says_so_wherever_it_is_asked(tmp_path: Path) -> None:
+    write_arrivals(tmp_path, per_slot=2)
     inputs = (FeatureInput("threshold", "cell_bytes=1", 24),)
-    Ensemble(inputs, (stump((0.1, 0.9)),), Fraction(2)).save(folder / "silent.json")
+    Ensemble(inputs, (stump((0.1, 0.9)),), Fraction(2)).save(tmp_path / "silent.json")
     common = ("replay", "arrivals=a.csv", "ports=2", "buffer=8", "model=silent.json", "tracking=off")
-    out, document = said(capsys, *common, "policies=[credence]")
+    out, document = said(tmp_path, *common, "policies=[credence]")
     assert "the threshold of model silent.json lies outside of all its scores, so it never drops" in out
     assert "the model never drops on the" in out
     assert "was never told to drop" in out
     asked = document["policies"]["credence"]
     assert asked["asked"] > 0 == asked["predicted_drops"]
-    accepting, _ = said(capsys, *common[:4], "predictions=accept", "policies=[credence]")
+    accepting, _ = said(tmp_path, *common[:4], "predictions=accept", "policies=[credence]")
     assert "never" not in accepting  # which was wanted

@@ -51,11 +51,6 @@ FILE = __file__
 PCAP = "source=pcap pcap.ports=4 pcap.buffer_bytes=100_000 pcap.port_rates_bps=[10_000_000_000]"
 DATASETS = "arrivals=null ports=null buffer=null datasets=[trace]"
 EMULATED_TRACE = "network=emulator scenario=rack scenario.topology.servers_per_leaf=4 scenario.incast.fan_in=3"
-ELSEWHERE = (
-    *(("etalon", given) for given in ("scenario=tiny", "scenario.background.load=0.5", "policy=dt", "pcap.ports=20")),
-    *(("credence_artifact", given) for given in ("ns3_prefix=/opt/ns3", "etalon.racks=4")),
-)
-"""Sources, each with a setting of another one."""
 REFUSED = {
     "collect": [
         ("scenario.incast.fan_in=9", "scenario.incast.fan_in = 9 is more than the 8 servers"),
@@ -95,7 +90,6 @@ REFUSED = {
         ("policy=[lqd,dt]", "exactly one policy"),
         ("policy=credence", "policy.credence asks a predictor"),
         ("policy.lqd.library=/nowhere.so", "only credence"),
-        ("policy.lqd.predictor=library", "only credence"),
         ("scenario.transport.mark_bytes=0", "scenario.transport.mark_bytes = 0"),
         ("scenario.transport.background_name=dctcp", "scenario.transport.background_name = dctcp"),
         ("network=ns3 scenario.transport={name:timely,background_name:cubic}", "cannot stand beside timely"),
@@ -114,7 +108,6 @@ REFUSED = {
         (f"{RACKS} scenario=tiny", "scenario means nothing to source=racks"),
         (f"{RACKS} log=x", "log is for imports"),
         (f"{RACKS} network=emulator", "network=emulator makes no traces of racks: use network=native or network=ns3"),
-        (f"{RACKS} ns3_prefix=/usr", "ns3_prefix names an ns-3, which network=native does not use"),
         ("log=x", "give source=pcap, etalon, credence_artifact or arrivals"),
         ("source=etalon", "give log=FILE"),
         ("source=etalon log=nowhere", "there is no file nowhere"),
@@ -133,9 +126,9 @@ REFUSED = {
         (f"{PCAP} log={FILE} pcap.table={FILE} pcap.port_rates_bps=[1000,1000]", "has 2 rates: give one"),
         (f"{PCAP} pcap.captures=[{{file:{FILE},port:0}}] seeds=[1,2]", "are one dataset: give one number"),
         (f"{PCAP} pcap.captures=[{{file:{FILE},port:1}},{{file:{FILE},port:1}}]", "holds 1 twice"),
-        ("credence_artifact.ports=20", "means nothing to source=scenario"),
         ("slotted.ports=20", "means nothing to source=scenario"),
-        *((f"source={source} log={FILE} {given}", f"means nothing to source={source}") for source, given in ELSEWHERE),
+        (f"source=etalon log={FILE} scenario=tiny", "means nothing to source=etalon"),
+        (f"source=credence_artifact log={FILE} etalon.racks=4", "means nothing to source=credence_artifact"),
         *(
             (f"{EMULATED_TRACE} network.{name}={value}", f"network.{name} is for evaluate: leave it out")
             for name, value in (("command", "[ls]"), ("train", "['features=paper']"), ("against_ns3", "true"))
@@ -157,7 +150,6 @@ REFUSED = {
         ("baselines=[best]", "baselines names 'best'"),
         ("model=null", "policy credence asks a predictor"),
         ("policy.credence.library=/nowhere.so", "there is no file /nowhere.so"),
-        ("network=native ns3_prefix=/usr", "ns3_prefix names an ns-3, which network=native does not"),
         ("scenario=star scenario.balancing.name=spray", "chooses among the spines of a leaf_spine"),
         ("network=ns3 scenario.balancing.name=sirona", "balancing.name = sirona is not there with network=ns3"),
         ("network=emulator scenario.balancing.name=uss", "balancing.name = uss is not there with network=emulator"),
@@ -292,7 +284,6 @@ REFUSED = {
         ("seeds=[1]", "share seed 1"),
         ("split=by_time", "splits by run"),
         ("policy=[lqd,cs]", "leave both in policy"),
-        ("tracking.alias=champion", "foretail promote"),
     ],
 }
 
@@ -370,27 +361,10 @@ def test_a_distribution_is_accepted_iff_it_rises_from_0_to_1(cumulative: list[fl
             validate(config)
 
 
-def test_buffer_of_the_papers_leaf() -> None:
-    config = stage_settings(CollectConfig, "scenario=paper")
-    assert config.scenario.leaf_buffer_bytes == 1_024_000
-
-
 def test_a_scenario_that_lacks_a_setting_is_refused() -> None:
     lacking = Scenario(topology=Topology(leaves=1, servers_per_leaf=2, spines=1), traffic_ns=1)
     with pytest.raises(ForetailError, match=r"^the scenario lacks background\.\w+: give it a value"):
         driver_config(lacking, Policy("lqd"), 1, trace=False)
-
-
-def test_driver_config_is_the_scenario_with_policy_and_seed() -> None:
-    config = stage_settings(CollectConfig)
-    document = driver_config(config.scenario, config.policy["lqd"], 7, trace=True)
-    assert document["seed"] == 7
-    assert document["trace"] is True
-    assert document["policy"]["name"] == "lqd"
-    assert document["topology"]["servers_per_leaf"] == 8
-    assert document["features"] == {"cell_bytes": 256, "average_shift": None}
-    assert document["background"]["cumulative"][-1] == 1.0
-    assert "name" not in document
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,16 @@ TINY = (
     "tracking=off",
 )
 
+Emulated = tuple[EmulationResult, list[str], Path]
+"""The runs, what was said, and the run folder."""
+
 
 def config_of(*overrides: str) -> EvaluateConfig:
     return stage_settings(EvaluateConfig, "model=null", *TINY, *overrides)
 
 
 @pytest.fixture(scope="module")
-def emulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmulationResult, list[str], Path]:
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
     """LQD, and Credence with a stump that drops where 60 cells are full; what was said; the run folder."""
     reason = why_not_here()
     if reason is not None:
@@ -61,9 +64,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmulationResult,
 
 
 @pytest.mark.nightly
-def test_credence_asks_the_exported_model_about_packets_of_linux(
-    emulated: tuple[EmulationResult, list[str], Path],
-) -> None:
+def test_credence_asks_the_exported_model_about_packets_of_linux(emulated: Emulated) -> None:
     lqd, credence = emulated[0].runs
     assert lqd.flows.asked is None
     assert credence.flows.asked is not None
@@ -73,7 +74,7 @@ def test_credence_asks_the_exported_model_about_packets_of_linux(
 
 
 @pytest.mark.nightly
-def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, list[str], Path]) -> None:
+def test_a_late_run_is_named_with_what_to_do(emulated: Emulated) -> None:
     result, said, _ = emulated
     late = [run for run in result.runs if not run.is_valid]
     assert len([line for line in said if "is invalid: " in line and "network.factor" in line]) == len(late)
@@ -94,9 +95,7 @@ def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Pa
 
 @pytest.mark.nightly
 @pytest.mark.ns3
-def test_ns3_with_the_same_flows_is_beside_it(
-    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
-) -> None:
+def test_ns3_with_the_same_flows_is_beside_it(emulated: Emulated, tmp_path: Path) -> None:
     """One is compared with ns-3 flow by flow, as a slow loop does it; with itself nothing differs."""
     found = evaluate(config_of("policy=[lqd]", "network.against_ns3=true", f"store_dir={tmp_path / 'store'}"), tmp_path)
     assert isinstance(found, EmulationResult)
@@ -125,9 +124,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "emulator"
 
 
 @pytest.mark.nightly
-def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
-    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
-) -> None:
+def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(emulated: Emulated, tmp_path: Path) -> None:
     """Given behind ``--``, with words that Hydra and a shell would read in ways of their own."""
     words = ["${HOME}", 'a "quoted" \\"word\\"', "x=[1,2]", "it's", "", "--help", "--debug"]
     program = (
@@ -154,9 +151,7 @@ def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
 
 
 @pytest.mark.nightly
-def test_two_bulk_flows_fill_their_link_and_no_more(
-    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
-) -> None:
+def test_two_bulk_flows_fill_their_link_and_no_more(emulated: Emulated, tmp_path: Path) -> None:
     one = ("policy=[cs]", "scenario.topology.servers_per_leaf=3", "scenario.incast.fan_in=1", "network.factor=500")
     given = ["evaluate", *TINY, *one, f"hydra.run.dir={tmp_path / 'run'}", "--"]
     assert main([*given, sys.executable, str(EXAMPLES / "bulk_transfer.py"), "10"]) == 0
@@ -168,9 +163,7 @@ def test_two_bulk_flows_fill_their_link_and_no_more(
 
 
 @pytest.mark.nightly
-def test_a_program_that_goes_on_or_does_not_exist_is_one_sentence(
-    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
-) -> None:
+def test_a_program_that_goes_on_or_does_not_exist_is_one_sentence(emulated: Emulated, tmp_path: Path) -> None:
     given = config_of("policy=[lqd]", "network.command=[sleep,'1000']", "network.command_seconds=1")
     with pytest.raises(ForetailError, match=r"did not end on host 0 within 1 s .* raise emulation\.command_seconds"):
         evaluate(given, tmp_path)
@@ -190,7 +183,7 @@ def collect_config(folder: Path, *overrides: str) -> CollectConfig:
 
 @pytest.mark.nightly
 def test_an_emulated_trace_is_a_dataset_like_any_other(
-    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    emulated: Emulated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(EmulatorRun, "is_valid", True)  # a loaded machine is no fault
     config = collect_config(tmp_path, "network.factor=100")

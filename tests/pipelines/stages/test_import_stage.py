@@ -31,7 +31,7 @@ from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.open_loop.slotted import labelled
 from foretail.sim_bridge.packets.simulation import PacketRun
-from tests.composed import foretail, stage_settings
+from tests.composed import SIDES, foretail, stage_settings
 from tests.etalon_logs import emulate, write_etalon_log
 
 pytestmark = pytest.mark.slow
@@ -119,7 +119,6 @@ def test_captures_are_imported_and_train(tmp_path: Path, captures: Path) -> None
     assert copied.path == moved.path  # files count by their content
 
 
-BY_FILE = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
 WHOLE = "operating_point.region=whole"
 
 
@@ -130,11 +129,11 @@ def test_what_artifact_rows_cannot_do_is_refused(tmp_path: Path, artifact_logs: 
     paths = [run.path for run in collect(settings, tmp_path).runs]
     trace = collect(config(tmp_path, "source=etalon", f"log={etalon_log}", "seeds=[3]"), tmp_path).runs[0].path
     for datasets, overrides, complaint in (
-        (paths, [*BY_FILE, WHOLE], r"features\.own_queues=true"),
-        (paths, [*BY_FILE, "features.own_queues=true"], r"set operating_point\.region=whole"),
-        (paths, [*BY_FILE, WHOLE, "features=virtual"], "has no feature threshold"),
+        (paths, [*SIDES, WHOLE], r"features\.own_queues=true"),
+        (paths, [*SIDES, "features.own_queues=true"], r"set operating_point\.region=whole"),
+        (paths, [*SIDES, WHOLE, "features=virtual"], "has no feature threshold"),
         (paths, ["split=by_time", "split.seeds=[1,2,3]"], "in the order of their fates"),
-        ([*paths[:2], trace], [*BY_FILE, WHOLE], "train on datasets of one kind"),
+        ([*paths[:2], trace], [*SIDES, WHOLE], "train on datasets of one kind"),
     ):
         given = f"datasets=[{','.join(map(str, datasets))}]"
         with pytest.raises(ForetailError, match=complaint):
@@ -208,13 +207,12 @@ def model(collected_of_rack_traces: CollectResult, folder: Path) -> Ensemble:
     given = (
         f"datasets=[{','.join(str(run.path) for run in collected_of_rack_traces.runs)}]",
         f"features.names=[{','.join(NAMES)}]",
-        *("split.train=[1]", "split.validation=[2]", "split.test=[3]", "tracking=off", f"store_dir={folder / 'store'}"),
+        *(*SIDES, "tracking=off", f"store_dir={folder / 'store'}"),
     )
     train(stage_settings(TrainConfig, *given), folder / "train")
     return Ensemble.load(folder / "train" / "ensemble.json")
 
 
-@pytest.mark.slow
 @pytest.mark.ns3
 def test_a_trace_of_racks_has_the_drops_of_lqd_and_the_time_to_the_next_circuit(
     collected_of_rack_traces: CollectResult, folder: Path
@@ -234,7 +232,6 @@ def test_a_trace_of_racks_has_the_drops_of_lqd_and_the_time_to_the_next_circuit(
         assert 0.9 * LONGEST_NS < 1024 * until.max() <= LONGEST_NS
 
 
-@pytest.mark.slow
 @pytest.mark.ns3
 def test_ns3_collects_the_same_traces(tmp_path: Path) -> None:
     runs = [
@@ -245,7 +242,6 @@ def test_ns3_collects_the_same_traces(tmp_path: Path) -> None:
     assert runs[0].content_sha256 == runs[1].content_sha256
 
 
-@pytest.mark.slow
 @pytest.mark.ns3
 def test_a_replay_of_racks_sends_what_their_circuits_took(collected_of_rack_traces: CollectResult) -> None:
     dataset = Dataset.open(collected_of_rack_traces.runs[0].path)
@@ -259,7 +255,6 @@ def test_a_replay_of_racks_sends_what_their_circuits_took(collected_of_rack_trac
     assert compared.sent > 0.99 * compared.lqd  # it is told the labels
 
 
-@pytest.mark.slow
 @pytest.mark.ns3
 def test_credence_decides_as_the_exported_forest_says(model: Ensemble, folder: Path, tmp_path: Path) -> None:
     exported = export(model, C(), folder / "export")
@@ -279,7 +274,6 @@ def test_credence_decides_as_the_exported_forest_says(model: Ensemble, folder: P
     assert 0 < np.count_nonzero(predicted) < len(asked)
 
 
-@pytest.mark.slow
 @pytest.mark.ns3
 def test_what_has_no_circuits_refuses_a_trace_of_racks(collected_of_rack_traces: CollectResult) -> None:
     with pytest.raises(ForetailError, match="an environment knows no circuits"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import SwitchGeometry
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.scorers import POLICY
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines import cli
 from foretail.pipelines.exporting.network import decider_of
@@ -204,10 +206,10 @@ def test_a_dataset_and_a_file_of_the_same_packets_give_equal_scores(folder: Path
     x = rows[list(training_columns(names, own_queues=False))].to_numpy()
     params = (FeatureInput(name, feature(name).params(cell_bytes, 15), feature(name).bits) for name in names)
     forest = RandomForest(trees=3, depth=3, seed=1).fit(x, rows["lqd_drop"].to_numpy())
-    forest.to_ensemble(tuple(params)).save(folder / "ensemble.json")
+    replace(forest.to_ensemble(tuple(params)), origin={POLICY: "learned"}).save(folder / "ensemble.json")
     slots, ports = (np.concatenate([getattr(batch, name) for batch in packets]).tolist() for name in ("slot", "port"))
     write_slots(folder / "a.csv", slots, ports)
-    common = ["model=ensemble.json", "policies=[credence]", "hydra.run.dir=run"]
+    common = ["model=ensemble.json", "policies=[dt,credence,learned]", "hydra.run.dir=run"]
     of_file = replayed(folder, *common, f"buffer={8 * PORTS}")
     assert cli.main(["replay", "datasets=[dataset]", *common]) == 0
     of_dataset = result_in(folder / "run")
@@ -215,6 +217,14 @@ def test_a_dataset_and_a_file_of_the_same_packets_give_equal_scores(folder: Path
     assert {name: of_file["predictions"][name] for name in same} == {
         name: of_dataset["predictions"][name] for name in same
     }
+    for policy, figures in of_file["policies"].items():
+        assert figures["asked"] == of_dataset["policies"][policy]["asked"]
+        assert figures["predicted_drops"] == of_dataset["policies"][policy]["predicted_drops"]
+        assert figures["transmitted"] == of_dataset["policies"][policy]["transmitted"]
+    for document in (of_file, of_dataset):
+        assert "under Learned rule, the predictor sends " in " ".join(document["verdict"])
+        sent = {name: figures["transmitted"] for name, figures in document["policies"].items()}
+        assert document["predictions"]["sent_percent_of_lqd"] == pytest.approx(100 * sent["learned"] / sent["lqd"])
     assert of_file["predictions"]["scores"]["whole"]["f1"] > 0
 
 

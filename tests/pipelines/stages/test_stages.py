@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,18 +73,14 @@ def test_train_scores_every_side_and_keeps_the_model(folder: Path, trained: Trai
     assert document["replay"]["eta"] >= 1
     names = [table.title for table in trained.tables()]
     assert names == ["Datasets", "Bytes sent of the test runs", "Scores"]
+    other = train(train_config(folder, "predictor.trees=1", "predictor.depth=2"), folder / "run of another")
+    assert (other.reused, len(other.ensemble.trees)) == (False, 1)
+    assert all(run.reused for run in other.collected)
 
 
 def rows_of_test(result: TrainResult) -> Rows:
     (dataset,) = (Dataset.open(Path(item["path"])) for item in result.outcome["datasets"] if item["side"] == "test")
     return read_rows((splits.Selection(dataset),), result.outcome["columns"])
-
-
-def test_another_predictor_is_another_model_on_the_same_datasets(folder: Path, trained: TrainResult) -> None:
-    other = train(train_config(folder, "predictor.trees=1", "predictor.depth=2"), folder / "run of another")
-    assert not other.reused
-    assert all(run.reused for run in other.collected)
-    assert len(other.ensemble.trees) == 1
 
 
 def test_a_split_by_time_has_no_replay(folder: Path) -> None:
@@ -201,30 +196,6 @@ def test_what_a_predictor_was_asked_is_counted_and_a_silent_one_is_named(folder:
     assert shown["credence"] == [credence.asked, credence.predicted_drops]
     assert shown["credence_accept"] == [None, None]
     assert result.document()["runs"][0]["asked"] == credence.asked
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_a_sweep_of_collect_is_a_dataset_to_train_on(tmp_path: Path) -> None:
-    conditions = ("scenario.transport.name=dctcp,cubic", "scenario.traffic_ns=2_000_000")
-    collected = foretail(tmp_path, "collect", "--multirun", "scenario=tiny", *conditions, "seeds=[1,2,3]")
-    assert collected.returncode == 0, collected.stderr
-    (sweep,) = (tmp_path / "outputs" / "collect").glob("*/sweep-*")
-
-    def trained(*split: str) -> dict[str, Any]:
-        before = set((tmp_path / "outputs").rglob("train/*/*/result.json"))
-        done = foretail(tmp_path, "train", f"datasets=[{sweep}]", "tracking=off", *split)
-        assert done.returncode == 0, done.stderr
-        (result,) = set((tmp_path / "outputs").rglob("train/*/*/result.json")) - before
-        document: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-        return document
-
-    for document in (trained("split.train=[1]", "split.validation=[2]", "split.test=[3]"), trained("split=drawn")):
-        runs = document["datasets"]
-        assert len({run["content_sha256"] for run in runs}) == len(runs) == 6
-        sides = {seed: {run["side"] for run in runs if run["seed"] == seed} for seed in (1, 2, 3)}
-        assert sorted(side for (side,) in sides.values()) == ["test", "train", "validation"]
-        assert document["scores"]["test"]["whole"]["f1"] > 0.3
 
 
 @pytest.mark.nightly

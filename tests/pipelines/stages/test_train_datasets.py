@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema.model_stages import ExportConfig, TrainConfig
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.errors import ForetailError
-from foretail.export.c.build import PredictorLibrary
-from foretail.features.catalog import FEATURE_GROUPS, FEATURES, SHADOW_COLUMNS
+from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules
 from foretail.models.drop.thresholds.adaptive_threshold import TERMS, AdaptiveThreshold, mean_log_sent
@@ -26,22 +25,19 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.models.mlflow.store import imported
 from foretail.models.mlflow.tracking import run_exists
-from foretail.pipelines import cli
 from foretail.pipelines.exporting.network import decider_of
-from foretail.pipelines.exporting.predictor import export_drop_predictor
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.fitting import TrainResult
 from foretail.pipelines.training.scores import judge_run
 from foretail.pipelines.training.sending import LOGITS
-from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, OnOff
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider, SentScores
-from tests.composed import result_in, stage_settings
-from tests.traces import Arrivals, make_arrivals, write_bursts, write_slots, write_trace
+from tests.composed import SIDES, foretail, stage_settings
+from tests.traces import Arrivals, make_arrivals, write_bursts, write_trace
 
 pytestmark = pytest.mark.slow
 QUEUE = [feature.name for feature in FEATURES].index("threshold")
@@ -90,13 +86,10 @@ def test_a_model_says_how_often_training_rows_reached_its_leaves(folder: Path, d
         assert [0 if counts is None else counts.sum() for counts in visits] == [rows, rows]
 
 
-def test_no_line_in_a_pipe_is_longer_than_80_columns(
-    folder: Path, datasets: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
+def test_no_line_in_a_pipe_is_longer_than_80_columns(folder: Path, datasets: list[str]) -> None:
     runs = [str(Path(path).relative_to(folder)) for path in datasets]
-    assert cli.main(["train", f"datasets=[{','.join(runs)}]", SHORT[0], "hydra.run.dir=lines"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    done = foretail(folder, "train", f"datasets=[{','.join(runs)}]", SHORT[0], "hydra.run.dir=lines")
+    lines = done.stdout.splitlines()
     assert [line for line in lines if len(line) > 80] == []
     assert "result: lines/result.json" in [line.replace(f"{folder}/", "") for line in lines]
     assert any(line.startswith("MLflow run ") and line.endswith(" in outputs/mlflow.db") for line in lines)
@@ -240,8 +233,7 @@ def runs(place: Path) -> dict[int, Dataset]:
 
 def trained_to_send(place: Path, runs: dict[int, Dataset], *overrides: str) -> TrainResult:
     paths = ",".join(str(dataset.path) for dataset in runs.values())
-    sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
-    settings = [f"store_dir={place / 'store'}", f"datasets=[{paths}]", *sides, *SMALL, *overrides]
+    settings = [f"store_dir={place / 'store'}", f"datasets=[{paths}]", *SIDES, *SMALL, *overrides]
     return train(stage_settings(TrainConfig, *settings), place / "out")
 
 
@@ -384,23 +376,6 @@ def test_a_recorded_run_in_bytes_trains_too(place: Path) -> None:
     assert result.outcome["replay"]["sent_bytes"] == scores_of(runs[3], decider).sent
 
 
-def test_the_c_of_a_model_decides_as_its_scorer(place: Path, runs: dict[int, Dataset], result: TrainResult) -> None:
-    model = place / f"{result.ensemble.sha256}.json"
-    result.ensemble.save(model)
-    out = place / f"export-{result.ensemble.sha256}"
-    settings = [f"model={model}", f"out={out}", f"store_dir={place / 'store'}", "tracking=off", "name=drops"]
-    export_drop_predictor(stage_settings(ExportConfig, *settings), place / "run")
-    library = PredictorLibrary(out / "drops.so")
-    assert [name for name, _ in library.features] == list(FEATURE_GROUPS["threshold"])
-    decider = decider_of(result.model)
-    assert decider.scorer is not None
-    visits = KnownRun.of(runs[3]).visited("learned", decider.scorer, rows=10**9, seed=1)
-    x = visits.features[:, [NAMES.index(name) for name, _ in library.features]].astype(np.int64)
-    drops = library.score(np.ascontiguousarray(x)) > library.default_tau
-    assert drops.tolist() == (visits.value > 0).tolist()
-    assert Ensemble.load(out / "ensemble.json").origin[POLICY] == "learned"
-
-
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
@@ -417,8 +392,7 @@ def test_what_no_running_switch_can_ask_is_refused(
     drop = {"predictor=mlp", "predictor=logistic_regression"} & set(overrides)
     small = [one for one in SMALL if not (drop and one.startswith("predictor."))]
     paths = ",".join(str(dataset.path) for dataset in runs.values())
-    sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
-    settings = [f"store_dir={place / 'store'}", f"datasets=[{paths}]", *sides, *small, "features=threshold"]
+    settings = [f"store_dir={place / 'store'}", f"datasets=[{paths}]", *SIDES, *small, "features=threshold"]
     with pytest.raises(ForetailError, match=re.escape(says)):
         train(stage_settings(TrainConfig, *settings, "objective.name=sent", *overrides), place / "o")
 
@@ -429,51 +403,3 @@ def test_stretches_of_runs_are_refused(place: Path) -> None:
     settings = [f"store_dir={place / 'store'}", f"datasets=[{run.path}]", *stretches, *SMALL, *SENT]
     with pytest.raises(ForetailError, match=r"objective\.name=sent replays whole runs"):
         train(stage_settings(TrainConfig, *settings), place / "out")
-
-
-def replayed(place: Path, *overrides: str) -> dict[str, Any]:
-    store = f"store_dir={place / 'store'}"
-    assert cli.main(["replay", *overrides, store, "tracking=off", f"hydra.run.dir={place / 'replayed'}"]) == 0
-    return result_in(place / "replayed")
-
-
-@pytest.fixture(scope="module")
-def model(place: Path, sent: TrainResult) -> str:
-    path = place / "sent.json"
-    sent.ensemble.save(path)
-    return str(path)
-
-
-def arrivals_of(place: Path) -> str:
-    """The packets of the test run as a file."""
-    path = place / "arrivals.csv"
-    packets = Slotted.joined(WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3))
-    write_slots(path, packets.slot, packets.port)
-    return str(path)
-
-
-@pytest.mark.parametrize("policies", ["[dt]", "[dt,learned,credence]"])
-def test_a_file_and_a_dataset_of_the_same_packets_are_sent_as_the_run_in_memory_sends_them(
-    place: Path, runs: dict[int, Dataset], sent: TrainResult, model: str, policies: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(place)
-    scorer, known = scorer_of(sent.ensemble), KnownRun.of(runs[3])
-    expected = {"dt": known.sent("dt", alpha=[0.5]), "learned": known.sent("learned", scorer), "lqd": known.lqd}
-    if "credence" in policies:
-        expected["credence"] = known.sent("credence", scorer)
-    given = [f"model={model}", f"policies={policies}"]
-    of_dataset = replayed(place, f"datasets=[{runs[3].path}]", *given)
-    of_file = replayed(place, f"arrivals={arrivals_of(place)}", f"ports={PORTS}", f"buffer={BUFFER}", *given)
-    for found in (of_dataset, of_file):
-        assert {name: one["transmitted"] for name, one in found["policies"].items()} == expected
-        worth = found["predictions"]
-        assert "under Learned rule, the predictor sends " in " ".join(found["verdict"])
-        assert worth["sent_percent_of_lqd"] == pytest.approx(100 * expected["learned"] / known.lqd)
-        lost = known.lqd - known.sent("followlqd")
-        assert worth["recovered_loss"] == pytest.approx((expected["learned"] - known.lqd + lost) / lost)
-    visits = known.visited("learned", scorer, rows=10**9, seed=1)
-    learned = of_dataset["policies"]["learned"]
-    assert learned == {**learned, "asked": of_file["policies"]["learned"]["asked"]}
-    assert learned["predicted_drops"] == of_file["policies"]["learned"]["predicted_drops"]
-    assert learned["asked"] == runs[3].manifest.rows
-    assert learned["predicted_drops"] >= np.count_nonzero(visits.value > 0) > 0
