@@ -22,6 +22,7 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import ExperimentSettings, PointSettings
@@ -45,15 +46,9 @@ from foretail.sim_bridge.circuits.schedules import (
     vermilion,
 )
 from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
-from foretail_studies.circuits.figures import (
-    DUTY_CYCLE,
-    draw_noise,
-    draw_smoothness,
-    draw_tradeoff,
-    smoothness,
-    smoothness_table,
-)
+from foretail_studies.circuits.smoothness import smoothness, smoothness_table
 from foretail_studies.engines.circuits import (
+    DUTY_CYCLE,
     Noise,
     best_distribution,
     elsewhere,
@@ -62,6 +57,7 @@ from foretail_studies.engines.circuits import (
     placed,
     worst_prediction,
 )
+from foretail_studies.figures import draw_lines
 
 CASE = ["noise", "matrix", "deviation"]
 SCHEDULE = ["schedule", "uniform_from", "gamma"]
@@ -133,30 +129,18 @@ def show_noise(samples: pd.DataFrame, settings: NoiseSettings) -> Shown:
     by_schedule = _by_schedule(samples, settings)
     looking = by_schedule[by_schedule["gamma"] > 1]  # k = 1 does not see the prediction
     curves, fits = _noise_curves(by_schedule), smoothness(looking, FITTED_BY)
+    drawn = curves.assign(panel=curves["matrix"] + ", " + curves["noise"])
+    axis, of = "standard deviation of the noise", "multi-hop throughput"
+    figure = draw_lines(drawn, "panel", "schedule", "deviation", xlabel=axis, ylabel=of)
+    caption = (
+        "Mean throughput, without the duty cycle, by the deviation of the noise in the prediction, a panel per matrix "
+        "and noise, a line per gamma or range of k."
+    )
     return Shown(
         samples,
         [smoothness_table(fits, FITTED_BY, "multi-hop"), _table(curves, settings)],
-        {
-            "": Drawn(
-                draw_noise(curves),
-                "Mean throughput by the deviation of the noise in the prediction, a panel per noise and matrix, a line "
-                "per gamma. The band goes down to the least sample at the largest gamma.",
-                curves,
-            ),
-            "smoothness": Drawn(
-                draw_smoothness(by_schedule, fits),
-                "Throughput of every sample by the error of the predicted shape, with its fit.",
-                fits,
-            ),
-        },
-        details={
-            "routing": "multi-hop",
-            "duty_cycle": DUTY_CYCLE,
-            "duty_cycle_included": False,
-            "seeds": [1, settings.samples],
-            "curves": curves.to_dict("records"),
-            "smoothness": fits.to_dict("records"),
-        },
+        {"": Drawn(figure, caption, curves)},
+        {f"{settings.experiment}_smoothness.csv": fits},
     )
 
 
@@ -298,8 +282,6 @@ WRONG_SEED = 2**32
 """Added to a point's seed for the wrong predictions, which must not be the random numbers that made its matrix."""
 _TOLERANCE = 1e-6
 """Tolerance of the linear program."""
-HULLS = (3, 5, 100)
-"""Gammas whose distributions are drawn in theory."""
 FLOORS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 """Robustness for which the distribution of k is optimised."""
 
@@ -330,7 +312,7 @@ def show_trust(everything: pd.DataFrame, settings: TrustSettings) -> Shown:
     """Proofs and measurements for every gamma, the best distributions of k, and what is below its bound."""
     below = everything[everything["theta"] < everything["bound"] - _TOLERANCE].reset_index(drop=True)
     predicted = everything.get("matrix_predicted")  # the rows that a run keeps lack it
-    samples, violations = (frame.drop(columns="matrix_predicted", errors="ignore") for frame in (everything, below))
+    samples = everything.drop(columns="matrix_predicted", errors="ignore")
     curves = _trust_curves(samples, settings.k)
     optimised = _optimised(curves, settings)
     frames = {f"{settings.experiment}_optimised.csv": optimised}
@@ -340,27 +322,40 @@ def show_trust(everything: pd.DataFrame, settings: TrustSettings) -> Shown:
         frames[f"violation_{place}_prediction.parquet"] = pd.DataFrame(row["matrix_predicted"]).rename(columns=str)
     where = ": violation_*.parquet has their matrices" if len(below) else ""
     caption = (
-        "Consistency (prediction right) over robustness (prediction wrong): left as proven, then as measured, with "
-        "several circuits in a row and with one. A number is gamma, the trust in the prediction."
+        "Consistency (prediction right) over robustness (prediction wrong), without the duty cycle, a point for each "
+        "gamma, with several circuits in a row and with one."
     )
     return Shown(
         samples,
         [*_by_routing(curves, settings.tries), _distributions(optimised)],
-        {"": Drawn(draw_tradeoff(curves, optimised, HULLS), caption, curves)},
+        {"": Drawn(_draw_tradeoff(curves, optimised), caption, curves)},
         frames,
         notes=(
             f"Seeds {', '.join(map(str, settings.seeds))}",
             f"{len(below)} throughputs are below Theorems 22, 24 and 25{where}",
         ),
         verdict=(f"Of {len(samples):,} throughputs {len(below)} are below what Theorems 22, 24 and 25 guarantee.",),
-        details={
-            "duty_cycle_included": False,
-            "seeds": settings.seeds,
-            "curves": curves.to_dict("records"),
-            "optimised": optimised.to_dict("records"),
-            "violations": violations.to_dict("records"),
-        },
     )
+
+
+def _draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame) -> Figure:
+    best = optimised.assign(routing="multi-hop")
+    lines = {
+        "proven, k = gamma": (curves, "robustness", "consistency"),
+        "proven, k uniform": (curves, "uniform_robustness", "uniform_consistency"),
+        "measured, least": (curves, "least_wrong", "least_right"),
+        "measured, mean": (curves, "mean_wrong", "mean_right"),
+        "proven, best for a floor": (best, "robustness", "consistency"),
+        "measured, best for a floor": (best, "least_wrong", "least_right"),
+    }
+    rows = pd.concat(
+        pd.DataFrame(
+            {"routing": of["routing"], "throughput": words, "robustness": of[x], "consistency": of[y]}
+        ).dropna()
+        for words, (of, x, y) in lines.items()
+    )
+    x, y = "robustness", "consistency"
+    return draw_lines(rows, "routing", "throughput", x, y, xlabel=x, ylabel=y)
 
 
 def _by_routing(curves: pd.DataFrame, tries: int) -> list[Table]:

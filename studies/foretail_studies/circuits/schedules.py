@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
@@ -35,14 +36,6 @@ from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.circuits.demand import permutation
 from foretail.sim_bridge.circuits.schedules import SCHEDULER_KINDS, Schedule, next_period_factor, single_hop_guarantee
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
-from foretail_studies.circuits.figures import (
-    DUTY_CYCLE,
-    designs_of,
-    draw_completion_times,
-    draw_designs,
-    draw_sizes,
-    draw_utilisation,
-)
 from foretail_studies.engines.cells import (
     CellCounts,
     CellFabric,
@@ -56,7 +49,8 @@ from foretail_studies.engines.cells import (
     cell_trial,
     poisson_flows,
 )
-from foretail_studies.engines.circuits import DESIGNS, evaluation_matrix, outcomes_of
+from foretail_studies.engines.circuits import DESIGNS, DUTY_CYCLE, evaluation_matrix, outcomes_of
+from foretail_studies.figures import draw_lines
 
 FLOW_SEED = 2**32
 """Added to a seed for the flows, which must not be the random numbers that made the permutation."""
@@ -145,8 +139,10 @@ class CellCase:
     seed: int
 
 
-def cell_experiment(show: Callable[[_Tables], tuple[list[Table], Drawn]]) -> PointExperiment[CellSettings, CellCase]:
-    """The experiment that shows these points in its own way."""
+def cell_experiment(
+    tables: Callable[[_Tables], list[Table]], metrics: Mapping[str, str], caption: str, **look: Any
+) -> PointExperiment[CellSettings, CellCase]:
+    """The experiment that shows these points in its own way: tables, and a figure of metrics with their titles."""
     return PointExperiment(
         settings=CellSettings,
         kind="schedule_fabric",
@@ -154,7 +150,7 @@ def cell_experiment(show: Callable[[_Tables], tuple[list[Table], Drawn]]) -> Poi
         name=lambda case: f"{case.design} at {100 * case.load:.12g} %, seed {case.seed}",
         measure=_measured,
         rows=_row,
-        show=partial(_shown, show=show),
+        show=partial(_shown, tables=tables, metrics=metrics, caption=caption, look=look),
         code=("features", "sim_bridge"),
         varied=("loads", "seeds", "designs"),
         depends_on=lambda case, settings: {
@@ -175,7 +171,12 @@ def _cell_cases(settings: CellSettings) -> Iterator[CellCase]:
 
 
 def _shown(
-    samples: pd.DataFrame, settings: CellSettings, show: Callable[[_Tables], tuple[list[Table], Drawn]]
+    samples: pd.DataFrame,
+    settings: CellSettings,
+    tables: Callable[[_Tables], list[Table]],
+    metrics: Mapping[str, str],
+    caption: str,
+    look: Mapping[str, Any],
 ) -> Shown:
     """Tables and figure, with the curves behind them.
 
@@ -184,19 +185,14 @@ def _shown(
     unfinished flows a completion time is a lower bound.
     """
     curves = _curves(samples, next(iter(settings.designs)))
-    tables, drawn = show(_Tables(settings, samples, curves))
+    drawn = curves.assign(title=curves["metric"].map(metrics), percent=100 * curves["load"]).dropna(subset="title")
+    axis = "load in % of the uplinks' rate"
+    figure = draw_lines(drawn, "title", "design", "percent", band=("least", "largest"), xlabel=axis, **look)
     return Shown(
         samples,
-        tables,
-        {"": drawn},
+        tables(_Tables(settings, samples, curves)),
+        {"": Drawn(figure, caption, curves)},
         notes=(f"Seeds {', '.join(map(str, settings.seeds))}",),
-        details={
-            "routing": {name: design.routing for name, design in settings.designs.items()},
-            "duty_cycle": slot_time(settings).duty_cycle,
-            "duty_cycle_included": {"completion times": True, "delivered": True, "utilisation": False},
-            "seeds": settings.seeds,
-            "curves": curves.to_dict("records"),
-        },
     )
 
 
@@ -356,24 +352,16 @@ def _ratio(row: Mapping[str, Any]) -> str:
 
 
 COMPLETION_TIMES = cell_experiment(
-    lambda tables: (
-        [tables.completion_times(of) for of in CLASSES],
-        Drawn(
-            draw_completion_times(tables.curves),
-            "Completion times of flows by load, a line per design; less is better. Hollow: at least so long.",
-            tables.curves,
-        ),
-    )
+    lambda tables: [tables.completion_times(of) for of in CLASSES],
+    {"short_p99_us": "short flows, p99, us", "long_mean_us": "long flows, mean, us", "long_p99_us": "long, p99, us"},
+    "Completion times of flows by load, a line per design; less is better. Bands reach from the least seed to the "
+    "largest.",
+    yscale="log",
 )
 UTILISATION = cell_experiment(
-    lambda tables: (
-        [tables.utilisation()],
-        Drawn(
-            draw_utilisation(tables.curves),
-            "Use of the links by load, a line per design. Bands reach from the least seed to the largest.",
-            tables.curves,
-        ),
-    )
+    lambda tables: [tables.utilisation()],
+    {"delivered": "delivered, of the uplinks' rate", "raw_utilisation": "carrying any cell, of circuits up"},
+    "Use of the links by load, a line per design. Bands reach from the least seed to the largest.",
 )
 
 
@@ -425,7 +413,7 @@ class DesignCase:
 
 
 def design_experiment(
-    table: Callable[[pd.DataFrame], Table], draw: Callable[[pd.DataFrame], Drawn]
+    table: Callable[[pd.DataFrame], Table], draw: Callable[[pd.DataFrame], Figure], caption: str
 ) -> PointExperiment[DesignSettings, DesignCase]:
     """The experiment that shows these points in its own way."""
     return PointExperiment(
@@ -434,7 +422,7 @@ def design_experiment(
         cases=_design_cases,
         name=lambda case: f"{case.matrix} on {case.nodes} nodes, seed {case.seed}",
         measure=_outcomes,
-        show=partial(show, table=table, draw=draw),
+        show=partial(show, table=table, draw=draw, caption=caption),
         code=("features", "sim_bridge"),
         varied=("nodes", "matrices", "seeds"),
         depends_on=lambda case, settings: SCHEDULER_KINDS.sources(
@@ -447,7 +435,8 @@ def show(
     rows: pd.DataFrame,
     settings: DesignSettings,
     table: Callable[[pd.DataFrame], Table],
-    draw: Callable[[pd.DataFrame], Drawn],
+    draw: Callable[[pd.DataFrame], Figure],
+    caption: str,
 ) -> Shown:
     """Throughputs, what Vermilion's rounding costs, and which throughputs are below their guarantee."""
     guaranteed = [
@@ -469,7 +458,7 @@ def show(
     return Shown(
         samples,
         tables,
-        {"": draw(samples)},
+        {"": Drawn(draw(samples), caption)},
         frames,
         notes=(
             f"Seeds {', '.join(map(str, settings.seeds))}",
@@ -478,14 +467,6 @@ def show(
         verdict=(
             f"Of {len(samples):,} throughputs {len(violations)} are below what Theorem 22 guarantees for Vermilion.",
         ),
-        details={
-            "duty_cycle": DUTY_CYCLE,
-            "duty_cycle_included": False,
-            "seeds": settings.seeds,
-            "curves": curves.to_dict("records"),
-            "rounding_gap": gap.to_dict("records"),
-            "violations": violations.to_dict("records"),
-        },
     )
 
 
@@ -545,6 +526,12 @@ def _gap(samples: pd.DataFrame) -> pd.DataFrame:
     return wide.assign(
         over_robust_optimum=wide["vermilion"] / wide["robust_optimum"], over_optimum=wide["vermilion"] / wide["optimum"]
     )
+
+
+def designs_of(curves: pd.DataFrame) -> list[tuple[str, str, int]]:
+    """Design, routing and k in the order of the table: Vermilion first, k rising."""
+    designs = dict.fromkeys(curves[DESIGN].itertuples(index=False, name=None))
+    return sorted(sorted(designs, key=lambda design: int(design[2])), key=lambda design: str(design[0]), reverse=True)
 
 
 def _by_matrix(samples: pd.DataFrame) -> Table:
@@ -622,16 +609,31 @@ def _least(group: pd.DataFrame, column: str) -> tuple[float, str]:
     return float(row[column]), str(row["matrix"])
 
 
+def _draw_matrices(samples: pd.DataFrame) -> Figure:
+    curves = over_seeds(samples[samples["design"] != "robust optimum"])
+    names = [
+        f"{design} {k}, {routing}" if k else f"{design}, {routing}" for design, routing, k in curves[DESIGN].values
+    ]
+    axis = "throughput, without duty cycle"
+    drawn = curves.assign(design=names, nodes=curves["nodes"].map("{} nodes".format))
+    return draw_lines(drawn, "nodes", "design", "matrix", linestyle="", ylabel=axis)
+
+
+def _draw_sizes(samples: pd.DataFrame) -> Figure:
+    made = samples[samples["design"] == "vermilion"]
+    made = pd.concat([made, made.assign(nodes="(k - 1) / k", theta=made["guarantee"])])
+    curves = made.groupby(["design", "nodes", "k"], sort=False)["theta"].agg(["mean", "min"]).reset_index()
+    return draw_lines(curves, "design", "nodes", "k", band=("min", "mean"), xlabel="k", ylabel="single-hop throughput")
+
+
 BY_MATRIX = design_experiment(
     _by_matrix,
-    lambda samples: Drawn(
-        draw_designs(over_seeds(samples)),
-        "Mean throughput by matrix, a panel per number of nodes, a marker per design, routing and k.",
-    ),
+    _draw_matrices,
+    "Mean throughput by matrix, a panel per number of nodes, a marker per design, k and routing.",
 )
 BY_SIZE = design_experiment(
     _by_size,
-    lambda samples: Drawn(
-        draw_sizes(samples), "Throughput of Vermilion by k and by the number of nodes: mean over matrices, and least."
-    ),
+    _draw_sizes,
+    "Throughput of Vermilion by k, without the duty cycle, a line per number of nodes: mean over matrices, and a band "
+    "down to the least.",
 )

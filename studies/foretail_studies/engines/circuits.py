@@ -49,6 +49,9 @@ __all__ = [
     "placed",
 ]
 
+DUTY_CYCLE = 0.99
+"""Share of a slot that carries data; figures without it are shown as well."""
+
 
 def iteration(job: str, nodes: int, degree: int, seed: int = 1) -> DemandMatrix:
     """Return the demand of one iteration of a job in ``JOBS``, scaled to fill the uplinks."""

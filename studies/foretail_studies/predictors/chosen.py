@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import yaml
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import MISSING
 
@@ -31,10 +30,9 @@ from foretail.export.p4.target import P4, REPORT
 from foretail.export.target import export
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold, search_threshold, starting_rule
-from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled
 from foretail.pipelines.comparison.choosing import ACCEPT, SEARCHED, Candidate, choose, library, measured
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
-from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
+from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.arrivals.files import Slotted
@@ -342,13 +340,7 @@ def _show(rows: pd.DataFrame, settings: ChosenSettings) -> Shown:
         for row in summary.to_dict("records")
         if row["way"] in (ZOO_WAY, SEARCH_WAY)
     ]
-    return Shown(rows, [table], {"": Drawn(draw(rows, settings), CAPTION)}, verdict=verdict)
-
-
-CAPTION = (
-    "Gain in packets sent over tuned DT, in %, of rules that were chosen on another run: a dot for each workload. Left "
-    "of the line, the tuned threshold is better."
-)
+    return Shown(rows, [table], verdict=verdict)
 
 
 def _logs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -376,23 +368,6 @@ def summarised(rows: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(records)
-
-
-@styled
-def draw(rows: pd.DataFrame, settings: ChosenSettings) -> Figure:
-    """A row of dots for each way."""
-    logs = _logs(rows)
-    ways = [way for way in logs.columns if way != DT][::-1]
-    figure, (axes,) = panels(1, inches=(6.4, 1.0 + 0.4 * len(ways)), grid="x")
-    for height, way in enumerate(ways):
-        gains = 100 * (logs[way] - logs[DT])
-        colour = BLUE if way in (ZOO_WAY, SEARCH_WAY) else GREY
-        axes.plot(gains, np.full(len(gains), height), "o", color=colour, markersize=3, alpha=0.6)
-        axes.plot(gains.mean(), height, "|", color=ORANGE, markersize=14, markeredgewidth=2)
-    axes.axvline(0, color="0.3")
-    axes.set_yticks(range(len(ways)), ways)
-    axes.set_xlabel("packets sent, gain over tuned DT, %")
-    return figure
 
 
 def on_zoo(case: object, settings: object) -> dict[str, Any]:

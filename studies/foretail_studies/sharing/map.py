@@ -9,17 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.policies import ASKING, DT_PREDICTED, require_tunable
 from foretail.core.errors import ForetailError
 from foretail.core.settings import require_within, setting
-from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.runs.notes import say_if_unasked
 from foretail.pipelines.runs.result import Table
@@ -306,50 +303,6 @@ def conclusion(race: Race, verdicts: Sequence[FamilyVerdict]) -> list[str]:
     ]
 
 
-CAPTION = (
-    "Regret in %, by condition and rule: how much more a run costs than under the best rule of its condition. A policy "
-    "with settings stands there as the literature has it, with its best single setting over the training families, and "
-    "with the setting that was best in the condition. Families below the line are held out."
-)
-LARGEST_PERCENT = 300.0
-"""Colours end here."""
-
-
-@styled
-def draw_map(rows: pd.DataFrame) -> Figure:
-    """A row per condition, a column per rule; `rows` as :func:`rows_of` has them."""
-    columns = [(policy, which) for policy, which, _ in shown(rows)]
-    by_condition = [part.set_index(["family", "condition"])["regret"] for _, _, part in shown(rows)]
-    conditions = rows[["held_out", "family", "condition"]].drop_duplicates()
-    conditions = conditions.sort_values("held_out", kind="stable")
-    places = conditions[["family", "condition"]].itertuples(index=False, name=None)
-    regret = 100 * np.array([[of_rule[place] for of_rule in by_condition] for place in places])
-    figure, (axes,) = panels(1, inches=(2.6 + 0.75 * len(columns), 1.6 + 0.26 * len(conditions)), grid="")
-    image = axes.imshow(np.maximum(regret, 1.0), norm=LogNorm(1, LARGEST_PERCENT), cmap="Blues", aspect="auto")
-    for (row, column), value in np.ndenumerate(regret):
-        colour = "white" if value > 30 else "black"
-        axes.text(column, row, _short(value), ha="center", va="center", fontsize="small", color=colour)
-    axes.set_xticks(range(len(columns)), [_title(*column) for column in columns], rotation=60, ha="right")
-    axes.set_yticks(range(len(conditions)), [f"{family}: {name}" for family, name in conditions.iloc[:, 1:].to_numpy()])
-    axes.tick_params(labelsize="small", length=0)
-    boundary = int((~conditions["held_out"]).sum())
-    if 0 < boundary < len(conditions):
-        axes.axhline(boundary - 0.5, color="black", linewidth=1.5)
-    for border in axes.spines.values():
-        border.set_visible(False)
-    bar = figure.colorbar(image, ax=axes, label="regret, %", extend="max", fraction=0.03)
-    bar.ax.yaxis.set_major_formatter("{x:g}")
-    return figure
-
-
-def _title(policy: str, which: str) -> str:
-    return policy_words(policy) + {"default": "", "frozen": ", tuned", "hindsight": ", hindsight"}[which]
-
-
-def _short(percent: float) -> str:
-    return "-" if not math.isfinite(percent) else "0" if abs(percent) < 0.5 else f"{percent:.0f}"
-
-
 CLOSE_PERCENT = 10
 """The goal of a learned rule: at most so much regret in every held-out condition."""
 
@@ -449,7 +402,6 @@ def show(settings: MapSettings, run: Run) -> Shown:
     return Shown(
         frame,
         shown,
-        {"": Drawn(draw_map(frame), CAPTION)},
         frames={f"{settings.experiment}.csv": frame},
         notes=(
             f"Cost J: geometric mean of the mean slowdowns of queries, of short and of long flows. Regret: J over the "

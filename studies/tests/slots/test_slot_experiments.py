@@ -60,7 +60,8 @@ def figures(document: dict[str, Any]) -> list[Any]:
 def test_an_experiment_leaves_points_figures_tables_and_nested_runs(experiment: str, tmp_path: Path) -> None:
     document = ran(experiment, tmp_path, "run", f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}")
     assert document["experiment"] == experiment
-    assert document["files"] == [f"{experiment}.{kind}" for kind in ("parquet", "pdf", "png", "svg")]
+    kinds = ("parquet", "pdf", "png", "svg") if experiment == "credence_fig14" else ("parquet",)
+    assert document["files"] == [f"{experiment}.{kind}" for kind in kinds]
     assert all((tmp_path / "run" / name).stat().st_size > 1000 for name in document["files"])
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
         [*document["files"], "result.json", "digest.json"]
