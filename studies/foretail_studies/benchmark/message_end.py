@@ -245,11 +245,7 @@ def show(settings: MessageEndSettings, run: Run) -> Shown:
             study.costs.note,
         ),
         verdict=_verdict(frame),
-        details={
-            "chosen": chosen,
-            "agreement": agreement.to_dict("records"),
-            "leaves": {kind: len(tree.trees[0].leaves) for kind, tree in learned.items()},
-        },
+        details={"agreement": agreement.to_dict("records")},
     )
 
 

@@ -1,15 +1,11 @@
 """Schedules that are made for predictions: noise and its smoothness, trust, and what predictors forecast.
 
-Schedules that are made for noisy predictions: Figures 9.5 to 9.8 of the thesis.
+Figures 9.5 to 9.8 of the thesis: schedules that are made for noisy predictions. A point is one matrix under one
+deviation of the noise, with all its samples and trust factors: the randomised schedules reuse the deterministic ones.
 
-A point is one matrix under one deviation of the noise, with all its samples and trust factors: the randomised
-schedules reuse the deterministic ones.
-
-Consistency against robustness of schedules, proven and measured: Figures 9.1 and 9.4 of the thesis.
-
-A point is one true matrix with one seed: for every gamma the throughput of the schedules for the right prediction and
-for wrong ones. Measured consistency is the throughput when the prediction is right, measured robustness
-when it is wrong.
+Figures 9.1 and 9.4: consistency against robustness of schedules, proven and measured. A point is one true matrix with
+one seed: for every gamma the throughput of the schedules for the right prediction and for wrong ones. Measured
+consistency is the throughput when the prediction is right, measured robustness when it is wrong.
 
 Predictors of the demand, as ``foretail demand`` compares them; a row per workload and predictor.
 """

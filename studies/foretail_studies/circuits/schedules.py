@@ -1,13 +1,11 @@
 """Schedules of circuits: completion times and link utilisation cell by cell, and throughput by matrix and size.
 
-Completion times and link utilisation, cell by cell: Figures 8.5 and 8.6 of the thesis.
+Figures 8.5 and 8.6 of the thesis: Poisson flows of a permutation of racks cross the same slots under every design. A
+point is one design under one load with one seed, which draws the permutation, the flows and what is random in the
+design.
 
-Poisson flows of a permutation of racks cross the same slots under every design. A point is one design under one load
-with one seed, which draws the permutation, the flows and what is random in the design.
-
-Designs of periodic networks on matrices that they know: Figures 8.7 and 8.8 of the thesis.
-
-A point is one matrix on one number of nodes with one seed, under every design and k.
+Figures 8.7 and 8.8: designs of periodic networks on matrices that they know. A point is one matrix on one number of
+nodes with one seed, under every design and k.
 """
 
 from __future__ import annotations

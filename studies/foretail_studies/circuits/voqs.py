@@ -220,12 +220,13 @@ def show(settings: VoqSettings, run: Run) -> Shown:
         }
         for case in cases
     )
+    late = int((~rows["valid"].astype(bool)).sum())
+    lateness = f"{late} of {len(rows)} runs were late, and say nothing." if late else "All runs were in time."
     return Shown(
         rows,
         _tables(rows, settings, schedule),
         frames={f"{settings.experiment}.csv": rows},
-        verdict=_conclusion(rows, settings),
-        details={"emulation": asdict(settings.emulation), "period_slots": schedule.period},
+        verdict=[lateness],
     )
 
 
@@ -348,21 +349,3 @@ def _interleaved(whose: Mapping[str, str]) -> dict[str, str]:
 def _whole(group: pd.DataFrame) -> pd.DataFrame:
     """Runs with capacities as whole numbers, of which other runs have none."""
     return group.astype({name: int for name in ("voq_packets", "shared_packets") if group[name].notna().all()})
-
-
-def _conclusion(rows: pd.DataFrame, settings: VoqSettings) -> list[str]:
-    """Return sentences that compare VOQs that grow with the same small VOQ that does not."""
-    valid = rows[rows["valid"]]
-    late = len(rows) - len(valid)
-    lateness = f"{late} of {len(rows)} runs were late, and say nothing." if late else "All runs were in time."
-    use = "utilisation_percent"
-    small = valid[(valid["voq_packets"] == SMALL_PACKETS) & valid["ahead_ns"].isna()]
-    grown = valid[valid["ahead_ns"].notna()]
-    if small.empty or grown.empty:
-        return [lateness]
-    best = grown.iloc[int(grown[use].argmax())]
-    return [
-        f"VOQs of {SMALL_PACKETS} packets let their flows use {small[use].iloc[0]:.3g} % of a circuit; "
-        f"growing to {RESIZED_PACKETS} packets {best['ahead_ns'] / 1000:g} us before it, {best[use]:.3g} %.",
-        lateness,
-    ]

@@ -1,11 +1,8 @@
 """Policies under several conditions, beside the claims of the Credence paper: its Figures 6 to 10.
 
 Every condition, policy, share of inverted predictions and seed is a point, simulated on its own and kept in the store:
-a sweep that was stopped goes on where it was; a point that failed is named and is all that the next run repeats.
-
-What the experiments on flows say: the claims of the Credence paper, and the error tolerated.
-
-All verdicts are computed by the rules of this module from figures with bootstrap intervals.
+a sweep that was stopped goes on where it was; a point that failed is named and is all that the next run repeats. All
+verdicts are computed by the rules of this module from figures with bootstrap intervals.
 """
 
 from __future__ import annotations

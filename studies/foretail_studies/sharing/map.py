@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -229,8 +229,6 @@ class FamilyVerdict:
     held_out: bool
     verdict: str  #: one of four
     sentence: str
-    lqd_less_cs: PairedDifference  #: log J, mean over conditions, paired by seed
-    lqd_less_dt: PairedDifference | None  #: against the frozen setting of DT
 
 
 def verdicts_of(race: Race) -> list[FamilyVerdict]:
@@ -255,8 +253,6 @@ def _verdict(race: Race, name: str, conditions: Sequence[Condition]) -> FamilyVe
         return all(one.high is not None and one.high <= close for one in differences)
 
     lqd_cs = less(LQD, CS)
-    dt = race.frozen.get("dt")
-    lqd_dt = None if dt is None else less(LQD, dt)
     enough = [rule for rule in thresholds if no_worse(rule, [LQD, CS])]
     if no_worse(CS, frozen):
         verdict, sentence = NO_MATTER, f"{NO_MATTER}: no rule is more than {EQUAL_PERCENT:g} % cheaper"
@@ -271,7 +267,7 @@ def _verdict(race: Race, name: str, conditions: Sequence[Condition]) -> FamilyVe
         for policy in race.settings.asking:
             if (recovered := _recovered(race, conditions, policy)) is not None:
                 sentence += f"; {policy_words(policy)} with the model recovers {recovered:.0f} % of that"
-    return FamilyVerdict(name, race.settings.families[name].held_out, verdict, sentence, lqd_cs, lqd_dt)
+    return FamilyVerdict(name, race.settings.families[name].held_out, verdict, sentence)
 
 
 def _recovered(race: Race, conditions: Sequence[Condition], policy: str) -> float | None:
@@ -286,21 +282,11 @@ def _below(difference: PairedDifference) -> bool:
     return difference.high is not None and difference.high < 0
 
 
-def conclusion(race: Race, verdicts: Sequence[FamilyVerdict]) -> list[str]:
-    """How many families say what; in how many LQD is cheaper than sharing everything and than the frozen DT."""
-    counts: Mapping[str, int] = {
-        words: sum(one.verdict == words for one in verdicts) for words in (NO_MATTER, THRESHOLD, LQD_PAYS, OPEN)
-    }
+def conclusion(verdicts: Sequence[FamilyVerdict]) -> list[str]:
+    """How many families say what."""
+    counts = {words: sum(one.verdict == words for one in verdicts) for words in (NO_MATTER, THRESHOLD, LQD_PAYS, OPEN)}
     counted = ", ".join(f"{words} in {count}" for words, count in counts.items() if count)
-    cheaper = [
-        one.family for one in verdicts if _below(one.lqd_less_cs) and one.lqd_less_dt and _below(one.lqd_less_dt)
-    ]
-    frozen = race.frozen.get("dt")
-    return [
-        f"Of {len(verdicts)} families: {counted}.",
-        f"LQD is cheaper than Complete Sharing and than {policy_words('dt')}{f' ({frozen.setting})' if frozen else ''} "
-        f"with whole intervals in {len(cheaper)}{': ' if cheaper else ''}{', '.join(cheaper)}.",
-    ]
+    return [f"Of {len(verdicts)} families: {counted}."]
 
 
 CLOSE_PERCENT = 10
@@ -409,12 +395,7 @@ def show(settings: MapSettings, run: Run) -> Shown:
             f"{settings.seeds[0]} on, up to {settings.most_seeds}. {_noise(frame)}",
             finished.costs.note,
         ),
-        verdict=conclusion(finished, verdicts) if settings.judges else _chosen(finished),
-        details={
-            "families": {one.family: one.sentence for one in verdicts},
-            "verdicts": [asdict(one) for one in verdicts],
-            "settings": {policy: rule.setting for policy, rule in finished.frozen.items()},
-        },
+        verdict=conclusion(verdicts) if settings.judges else _chosen(finished),
     )
 
 

@@ -116,10 +116,7 @@ def show(settings: PredictionSettings, run: Run) -> Shown:
             f"To choose: {tuned.note}. To judge: {judged.note}.",
         ),
         verdict=[moves(judged, chosen, plan.scenarios, settings.seeds, condition) for condition in conditions],
-        details={
-            "chosen": {family: {name: str(rule) for name, rule in of.items()} for family, of in chosen.items()},
-            "drops": drops,
-        },
+        details={"drops": drops},
     )
 
 

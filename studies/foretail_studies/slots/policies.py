@@ -1,12 +1,7 @@
-"""Generated arrivals in slots under several policies: flips, and the offline optimum.
+"""Generated arrivals in slots under several policies.
 
-Generated arrivals under several policies: settings, cases, measurement and rows that two experiments share.
-
-A case is one sequence of arrivals with one share of inverted predictions.
-
-The exact offline optimum over every policy, on every workload, against the ratios that are proven.
-
-Throughput by the share of inverted predictions: Figure 14 of the Credence paper.
+A case is one sequence of arrivals with one share of inverted predictions. Shown are the exact offline optimum over
+every policy, against the ratios that are proven, and Figure 14 of the Credence paper.
 """
 
 from __future__ import annotations
@@ -36,7 +31,6 @@ from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, LowerBound
 from foretail.sim_bridge.builds import native_policy, policy_identity
 from foretail.sim_bridge.open_loop.slotted import compare, flipped
-from foretail.sim_bridge.policies import may_ask
 from foretail.sim_bridge.policy_settings import policy_words
 from foretail_studies.figures import draw_lines
 
@@ -246,15 +240,10 @@ COMPETITIVE_RATIO = slot_experiment(SlotSettings, show_competitive, optimum=True
 
 
 def competitive_verdict(points: pd.DataFrame) -> list[str]:
-    """The policy whose worst case is best, and the worst case of Credence."""
+    """The policy whose worst case is best."""
     worst = {policy: float(points[f"opt_over_{policy}"].max()) for policy in policies_of(points, "opt_over_")}
     least = min(worst, key=lambda policy: worst[policy])
-    sentences = [
-        f"The largest ratio of the optimum to a policy is least for {policy_words(least)}: {worst[least]:.4g}."
-    ]
-    if "credence" in worst:
-        sentences.append(f"That of Credence is {worst['credence']:.4g}.")
-    return sentences
+    return [f"The largest ratio of the optimum to a policy is least for {policy_words(least)}: {worst[least]:.4g}."]
 
 
 def competitive_tables(points: pd.DataFrame) -> list[Table]:
@@ -308,16 +297,10 @@ FIGURE_14 = slot_experiment(CredenceSettings, show_flips, optimum=False)
 
 
 def flips_verdict(points: pd.DataFrame) -> list[str]:
-    """LQD over Credence with the fewest and the most inversions, and the best policy without predictions."""
+    """LQD over Credence with the fewest and the most inversions."""
     means = points.groupby("flip_probability")["lqd_over_credence"].mean()
     ends = [f"{means[share]:.4g} when {100 * share:g} % are inverted" for share in (means.index[0], means.index[-1])]
-    sentences = [f"LQD's throughput over that of Credence, whose predictions are right, is {' and '.join(ends)}."]
-    others = [policy for policy in policies_of(points, "lqd_over_") if not may_ask(policy) and policy != "lqd"]
-    if others:
-        rest = {policy: points[f"lqd_over_{policy}"].mean() for policy in others}
-        best = min(rest, key=lambda policy: rest[policy])
-        sentences.append(f"Without predictions {policy_words(best)} is closest to LQD, at {rest[best]:.4g}.")
-    return sentences
+    return [f"LQD's throughput over that of Credence, whose predictions are right, is {' and '.join(ends)}."]
 
 
 def flips_tables(points: pd.DataFrame) -> list[Table]:
