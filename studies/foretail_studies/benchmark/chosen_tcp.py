@@ -26,7 +26,7 @@ from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT
 from foretail_studies.benchmark.closed_loop import BenchmarkSettings, Field
-from foretail_studies.families import Condition, Costs, Rule, SharingPlan, measure_rules
+from foretail_studies.families import Condition, Costs, Rule, SharingPlan, measure_rules, require_apart
 
 SLOT_BPS = 10_000_000_000
 """Rate of a link whose slots last as long as averages of the zoo assume."""
@@ -45,8 +45,7 @@ class ChosenTcpSettings(BenchmarkSettings):
     def check(self, where: str) -> None:
         """Raise ForetailError on a seed that both chooses and judges, and on a model, which is not chosen."""
         super().check(where)
-        if shared := set(self.seeds) & set(self.calibration):
-            raise ForetailError(f"seed {min(shared)} is among calibration and seeds: choose and judge on others")
+        require_apart(calibration=self.calibration, seeds=self.seeds)
         if self.model is not None:
             raise ForetailError("model is judged by foretail benchmark: leave it out")
 

@@ -33,7 +33,6 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.circuits.demand import all_to_all, chessboard, random_hose, ring, skewed_ring
 from foretail.sim_bridge.circuits.schedules import (
-    Diagonal,
     consistency,
     randomised_consistency,
     randomised_robustness,
@@ -74,11 +73,6 @@ class TrustedSettings(PointSettings):
         "Largest number of circuits per node and period, in units of n; all numbers up to it are tried.",
         at_least=1,
         at_most=LARGEST_TRUST,
-    )
-    diagonal: str = setting(
-        "idle",
-        "What circuits of a node to itself do: they idle, as the theorems assume, or serve as circuits left over.",
-        one_of=("idle", "reuse"),
     )
 
 
@@ -198,7 +192,7 @@ def _throughput(case: NoiseCase, so_far: SoFar, settings: NoiseSettings) -> list
 def _capacity(predicted: DemandMatrix, settings: NoiseSettings, trust: int, seed: int) -> Any:
     """Capacity of the schedule for a prediction; one of no demand at all, which has no shape, is not looked at."""
     looked_at = trust if predicted.largest_sum > 0 else 1
-    made = vermilion(predicted, settings.degree, looked_at, seed=seed, diagonal=cast(Diagonal, settings.diagonal))
+    made = vermilion(predicted, settings.degree, looked_at, seed=seed)
     return made.capacity
 
 
@@ -402,7 +396,7 @@ def _cases(settings: TrustSettings) -> Iterator[TrustCase]:
 
 def _throughputs(case: TrustCase, so_far: SoFar, settings: TrustSettings) -> list[dict[str, Any]]:
     """One row per gamma, prediction and routing."""
-    degree, seed, diagonal = settings.degree, case.seed, cast(Diagonal, settings.diagonal)
+    degree, seed = settings.degree, case.seed
     demand = evaluation_matrix(case.matrix, settings.nodes, degree, seed)
     predictions = {
         RIGHT: demand,
@@ -420,11 +414,11 @@ def _throughputs(case: TrustCase, so_far: SoFar, settings: TrustSettings) -> lis
 
         def of_prediction(predicted: DemandMatrix, gamma: int = gamma) -> float:
             so_far(f"gamma {gamma} of {settings.k}")
-            return multi_hop(demand, vermilion(predicted, degree, gamma, 1, seed, diagonal).capacity).theta
+            return multi_hop(demand, vermilion(predicted, degree, gamma, 1, seed).capacity).theta
 
         worst = worst_prediction(demand, of_prediction, settings.tries, WRONG_SEED + seed)
         for name, predicted in {**predictions, "worst found": worst.prediction}.items():
-            capacity = vermilion(predicted, degree, gamma, 1, seed, diagonal).capacity
+            capacity = vermilion(predicted, degree, gamma, 1, seed).capacity
             error = error_of_shape(demand, predicted)
             single = 1 / (gamma * settings.nodes)  # a circuit for every pair
             if name == RIGHT:

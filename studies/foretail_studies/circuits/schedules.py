@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -61,6 +60,7 @@ PAIRED = "Means over the seeds; ratios are geometric means, paired by seed, with
 SEVERAL_HOPS: Mapping[str, Graph] = {"shortest_paths": "period", "detour": "valiant", "current_paths": "slot"}
 """Routings over several hops, and the graph of each."""
 
+SLOT = SlotTime(uplink_bps=25_000_000_000, day_ns=4_500, night_ns=500)
 OPERA_LONG_BYTES = 15_000_000
 """Flows from this size on wait for a direct circuit, as in Opera (NSDI'20)."""
 
@@ -110,9 +110,6 @@ class CellSettings(PointSettings):
     seeds: list[int] = seed_setting(MISSING, "Seeds of permutations and flows.")
     designs: dict[str, CellDesign] = setting(MISSING, "Designs to compare; the others are compared to the first one.")
     flow_sizes: FlowSizes = part(FlowSizes, "Distribution of the sizes of flows.")
-    uplink_bps: int = setting(25_000_000_000, "Rate of an uplink.", at_least=1, at_most=10**13)
-    day_ns: int = setting(4_500, "Duration of a slot in which circuits are up: one cell.", at_least=1, at_most=10**12)
-    night_ns: int = setting(500, "Duration of a slot in which circuits are changed.", at_least=0, at_most=10**12)
     warm_up_slots: int = setting(
         MISSING, "Slots before the start of the flows that are measured.", at_least=0, at_most=2**40
     )
@@ -141,6 +138,25 @@ def cell_experiment(
     tables: Callable[[_Tables], list[Table]], metrics: Mapping[str, str], caption: str, **look: Any
 ) -> PointExperiment[CellSettings, CellCase]:
     """The experiment that shows these points in its own way: tables, and a figure of metrics with their titles."""
+
+    def shown(samples: pd.DataFrame, settings: CellSettings) -> Shown:
+        """Tables and figure, with the curves behind them.
+
+        Curves have one row per design, load and metric: mean with its 95 % interval, least and largest over the seeds,
+        and the geometric mean of the first design's value over this one, paired by seed, with its 95 % interval. With
+        unfinished flows a completion time is a lower bound.
+        """
+        curves = _curves(samples, next(iter(settings.designs)))
+        drawn = curves.assign(title=curves["metric"].map(metrics), percent=100 * curves["load"]).dropna(subset="title")
+        axis = "load in % of the uplinks' rate"
+        figure = draw_lines(drawn, "title", "design", "percent", band=("least", "largest"), xlabel=axis, **look)
+        return Shown(
+            samples,
+            tables(_Tables(settings, samples, curves)),
+            {"": Drawn(figure, caption, curves)},
+            notes=(f"Seeds {', '.join(map(str, settings.seeds))}",),
+        )
+
     return PointExperiment(
         settings=CellSettings,
         kind="schedule_fabric",
@@ -148,7 +164,7 @@ def cell_experiment(
         name=lambda case: f"{case.design} at {100 * case.load:.12g} %, seed {case.seed}",
         measure=_measured,
         rows=_row,
-        show=partial(_shown, tables=tables, metrics=metrics, caption=caption, look=look),
+        show=shown,
         code=("features", "sim_bridge"),
         varied=("loads", "seeds", "designs"),
         depends_on=lambda case, settings: {
@@ -166,32 +182,6 @@ def _cell_cases(settings: CellSettings) -> Iterator[CellCase]:
         for seed in settings.seeds:
             for name in settings.designs:
                 yield CellCase(name, load, seed)
-
-
-def _shown(
-    samples: pd.DataFrame,
-    settings: CellSettings,
-    tables: Callable[[_Tables], list[Table]],
-    metrics: Mapping[str, str],
-    caption: str,
-    look: Mapping[str, Any],
-) -> Shown:
-    """Tables and figure, with the curves behind them.
-
-    Curves have one row per design, load and metric: mean with its 95 % interval, least and largest over the seeds, and
-    the geometric mean of the first design's value over this one, paired by seed, with its 95 % interval. With
-    unfinished flows a completion time is a lower bound.
-    """
-    curves = _curves(samples, next(iter(settings.designs)))
-    drawn = curves.assign(title=curves["metric"].map(metrics), percent=100 * curves["load"]).dropna(subset="title")
-    axis = "load in % of the uplinks' rate"
-    figure = draw_lines(drawn, "title", "design", "percent", band=("least", "largest"), xlabel=axis, **look)
-    return Shown(
-        samples,
-        tables(_Tables(settings, samples, curves)),
-        {"": Drawn(figure, caption, curves)},
-        notes=(f"Seeds {', '.join(map(str, settings.seeds))}",),
-    )
 
 
 @dataclass(frozen=True)
@@ -234,7 +224,7 @@ class _Tables:
             rows.append(
                 (f"{100 * load:g} %", design, self.settings.designs[design].routing, means[0], ratio, *means[1:])
             )
-        duty = slot_time(self.settings).duty_cycle
+        duty = SLOT.duty_cycle
         return Table(
             "Link utilisation",
             ("load", "design", "routing", "delivered", f"{first} / this", "of circuits", "with first hops"),
@@ -250,11 +240,6 @@ class _Tables:
         """Each load and design, with its curves by metric."""
         for (load, design), rows in self.curves.groupby(["load", "design"], sort=False):
             yield float(str(load)), str(design), rows.set_index("metric").to_dict("index")
-
-
-def slot_time(settings: CellSettings) -> SlotTime:
-    """The slot of a settings."""
-    return SlotTime(settings.uplink_bps, settings.day_ns, settings.night_ns)
 
 
 def scheduled(design: CellDesign, demand: DemandMatrix, degree: int, seed: int) -> Schedule:
@@ -289,13 +274,13 @@ def _measured(case: CellCase, so_far: SoFar, settings: CellSettings) -> dict[str
         demand,
         case.load,
         window.last,
-        slot_time(settings),
+        SLOT,
         settings.flow_sizes.size_bytes,
         settings.flow_sizes.cumulative,
         FLOW_SEED + case.seed,
     )
     made = scheduled(design, demand, settings.degree, case.seed)
-    fabric = fabric_of(design, made, flows, slot_time(settings), case.seed)
+    fabric = fabric_of(design, made, flows, SLOT, case.seed)
     classes = {"short": size_bytes < SHORT_BELOW_BYTES, "long": size_bytes >= LONG_FROM_BYTES}
     trial = cell_trial(fabric, flows, classes, window, lambda slot: so_far(f"slot {slot:,} of {window.last:,}"))
     return asdict(trial)
@@ -303,7 +288,7 @@ def _measured(case: CellCase, so_far: SoFar, settings: CellSettings) -> dict[str
 
 def _row(case: CellCase, trial: Mapping[str, Any], settings: CellSettings) -> dict[str, Any]:
     """Every metric of a point; NaN where no flow of a class started."""
-    time, carried = slot_time(settings), CellCounts(**trial["carried"])
+    time, carried = SLOT, CellCounts(**trial["carried"])
     row: dict[str, Any] = {
         "delivered": carried.delivered / (carried.slots * settings.racks * settings.degree) * time.duty_cycle,
         "utilisation": carried.utilisation,
@@ -414,56 +399,48 @@ def design_experiment(
     table: Callable[[pd.DataFrame], Table], draw: Callable[[pd.DataFrame], Figure], caption: str
 ) -> PointExperiment[DesignSettings, DesignCase]:
     """The experiment that shows these points in its own way."""
+
+    def show(rows: pd.DataFrame, settings: DesignSettings) -> Shown:
+        """Throughputs, what Vermilion's rounding costs, and which throughputs are below their guarantee."""
+        guaranteed = [
+            single_hop_guarantee(k) if design == "vermilion" else 0.0
+            for design, k in zip(rows["design"], rows["k"], strict=True)
+        ]
+        samples = rows.assign(guarantee=guaranteed)
+        violations = samples[samples["theta"] < samples["guarantee"] * (1 - _SLACK)].reset_index(drop=True)
+        curves, gap, stem = over_seeds(samples), _gap(samples), settings.experiment
+        frames = {f"{stem}.csv": curves.assign(mean_with_duty_cycle=curves["mean"] * DUTY_CYCLE)}
+        tables = [table(samples)]
+        if len(gap):
+            frames[f"{stem}_rounding.csv"] = gap
+            tables.append(_of_rounding(gap))
+        for place, row in enumerate(violations.to_dict("records")):
+            demand = evaluation_matrix(row["matrix"], row["nodes"], settings.degree, row["seed"])
+            frames[f"violation_{place}.parquet"] = pd.DataFrame(demand.demand).rename(columns=str)
+        where = ": violation_*.parquet has their matrices." if len(violations) else "."
+        return Shown(
+            samples,
+            tables,
+            {"": Drawn(draw(samples), caption)},
+            frames,
+            notes=(
+                f"Seeds {', '.join(map(str, settings.seeds))}",
+                f"{len(violations)} throughputs are below Theorem 22{where}",
+            ),
+            verdict=[f"Of {len(samples):,} throughputs {len(violations)} are below what Theorem 22 guarantees."],
+        )
+
     return PointExperiment(
         settings=DesignSettings,
         kind="schedule_designs",
         cases=_design_cases,
         name=lambda case: f"{case.matrix} on {case.nodes} nodes, seed {case.seed}",
         measure=_outcomes,
-        show=partial(show, table=table, draw=draw, caption=caption),
+        show=show,
         code=("features", "sim_bridge"),
         varied=("nodes", "matrices", "seeds"),
         depends_on=lambda case, settings: SCHEDULER_KINDS.sources(
             name for name in settings.designs if name not in DESIGNS
-        ),
-    )
-
-
-def show(
-    rows: pd.DataFrame,
-    settings: DesignSettings,
-    table: Callable[[pd.DataFrame], Table],
-    draw: Callable[[pd.DataFrame], Figure],
-    caption: str,
-) -> Shown:
-    """Throughputs, what Vermilion's rounding costs, and which throughputs are below their guarantee."""
-    guaranteed = [
-        single_hop_guarantee(k) if design == "vermilion" else 0.0
-        for design, k in zip(rows["design"], rows["k"], strict=True)
-    ]
-    samples = rows.assign(guarantee=guaranteed)
-    violations = samples[samples["theta"] < samples["guarantee"] * (1 - _SLACK)].reset_index(drop=True)
-    curves, gap, stem = over_seeds(samples), _gap(samples), settings.experiment
-    frames = {f"{stem}.csv": curves.assign(mean_with_duty_cycle=curves["mean"] * DUTY_CYCLE)}
-    tables = [table(samples)]
-    if len(gap):
-        frames[f"{stem}_rounding.csv"] = gap
-        tables.append(_of_rounding(gap))
-    for place, row in enumerate(violations.to_dict("records")):
-        demand = evaluation_matrix(row["matrix"], row["nodes"], settings.degree, row["seed"])
-        frames[f"violation_{place}.parquet"] = pd.DataFrame(demand.demand).rename(columns=str)
-    where = ": violation_*.parquet has their matrices." if len(violations) else "."
-    return Shown(
-        samples,
-        tables,
-        {"": Drawn(draw(samples), caption)},
-        frames,
-        notes=(
-            f"Seeds {', '.join(map(str, settings.seeds))}",
-            f"{len(violations)} throughputs are below Theorem 22{where}",
-        ),
-        verdict=(
-            f"Of {len(samples):,} throughputs {len(violations)} are below what Theorem 22 guarantees for Vermilion.",
         ),
     )
 

@@ -59,7 +59,7 @@ from foretail_studies.costs.labels import (
     require_losses,
     signal_to_noise,
 )
-from foretail_studies.families import CS, Condition, Families, Rule, SharingPlan
+from foretail_studies.families import CS, Condition, Families, Rule, SharingPlan, require_apart
 from foretail_studies.search.trials import Simulations, cost_in_switch
 
 
@@ -131,9 +131,7 @@ class CostSettings(SimulatedPointSettings, Families):
                 raise ForetailError(
                     f"columns names {name}, an average over a time that networks differ in: name others"
                 )
-        for seed in self.validation_seeds:
-            if seed in self.seeds:
-                raise ForetailError(f"validation_seeds holds {seed}, a labelled run: simulate other seeds")
+        require_apart(validation_seeds=self.validation_seeds, seeds=self.seeds)
 
 
 BRANCHES, COSTS = "drop_cost_branches", "drop_costs"

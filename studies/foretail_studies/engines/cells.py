@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -88,14 +88,8 @@ class CellCounts:
 
     def since(self, earlier: CellCounts) -> CellCounts:
         """Return what happened after `earlier`."""
-        return CellCounts(
-            self.slots - earlier.slots,
-            self.circuits - earlier.circuits,
-            self.admitted - earlier.admitted,
-            self.direct - earlier.direct,
-            self.first_hop - earlier.first_hop,
-            self.last_hop - earlier.last_hop,
-        )
+        pairs = zip(astuple(self), astuple(earlier), strict=True)
+        return CellCounts(*(now - before for now, before in pairs))
 
 
 class CellFabric:

@@ -395,7 +395,7 @@ def show(settings: MapSettings, run: Run) -> Shown:
             f"{settings.seeds[0]} on, up to {settings.most_seeds}. {_noise(frame)}",
             finished.costs.note,
         ),
-        verdict=conclusion(verdicts) if settings.judges else _chosen(finished),
+        verdict=conclusion(verdicts),
     )
 
 
@@ -416,9 +416,3 @@ def _noise(frame: pd.DataFrame) -> str:
     if not len(floors):
         return "One seed tells no regret."
     return f"Noise floor of a regret: {floors.mean():.1f} % in the mean over conditions, {floors.max():.1f} % at most."
-
-
-def _chosen(finished: Race) -> list[str]:
-    tuned = [rule for rule in finished.frozen.values() if len(finished.plan.settings_of(rule.policy)) > 1]
-    named = ", ".join(f"{policy_words(rule.policy)} {rule.setting}" for rule in tuned)
-    return [f"The best single settings over the training families: {named}."] if tuned else []

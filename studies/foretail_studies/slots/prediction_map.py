@@ -39,6 +39,7 @@ from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, labelled_re
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import compare_replays, replay_of
 from foretail.sim_bridge.open_loop.slotted import compare
+from foretail_studies.families import require_apart
 
 LARGEST_BYTES = 1500
 """Size of the larger packets where packets have two sizes."""
@@ -343,13 +344,9 @@ class PredictionMapSettings(PointSettings):
     def check(self, where: str) -> None:
         """Raise ForetailError on seeds that tune and judge, and on cells that no switch or workload has."""
         super().check(where)
-        seen: dict[int, str] = {}
         for role in ("train_seeds", "test_seeds"):
             require_seeds(role, getattr(self, role))
-            for seed in getattr(self, role):
-                if seed in seen:
-                    raise ForetailError(f"{role} has {seed}, which is in {seen[seed]}: judge on other seeds")
-                seen[seed] = role
+        require_apart(train_seeds=self.train_seeds, test_seeds=self.test_seeds)
         if not self.bases:
             raise ForetailError("bases is empty: name at least one cell")
         for name, given in self.bases.items():
