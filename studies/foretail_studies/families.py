@@ -88,6 +88,13 @@ class Families:
             raise ForetailError("families needs one with held_out=false and one with held_out=true")
 
 
+def require_apart(**roles: Iterable[int]) -> None:
+    """Raise ForetailError on a seed that has two roles."""
+    for (one, seeds), (other, others) in itertools.combinations(roles.items(), 2):
+        if both := sorted({*seeds} & {*others}):
+            raise ForetailError(f"seed {both[0]} is among {one} and {other}: give each seed one role")
+
+
 DEFAULT = "default"
 """The setting with which the literature, or the user's model, comes."""
 
@@ -302,16 +309,10 @@ class Costs:
 
     def family_difference(self, conditions: Sequence[Condition], rule: Rule, other: Rule) -> PairedDifference:
         """The same as a mean over conditions, on the seeds that all of them have."""
-        return self.difference_to(conditions, rule, dict.fromkeys(conditions, other))
-
-    def difference_to(
-        self, conditions: Sequence[Condition], rule: Rule, others: Mapping[Condition, Rule]
-    ) -> PairedDifference:
-        """The same, with another rule to compare with in each condition."""
-        pairs = [(self.logs(where, rule), self.logs(where, others[where])) for where in conditions]
-        seeds = set.intersection(*(logs.keys() & other.keys() for logs, other in pairs))
+        pairs = [(self.logs(where, rule), self.logs(where, other)) for where in conditions]
+        seeds = set.intersection(*(logs.keys() & others.keys() for logs, others in pairs))
         return mean_interval(
-            [float(np.mean([logs[seed] - other[seed] for logs, other in pairs])) for seed in sorted(seeds)]
+            [float(np.mean([logs[seed] - others[seed] for logs, others in pairs])) for seed in sorted(seeds)]
         )
 
     def best(self, where: Condition, rules: Iterable[Rule], seeds: Sequence[int]) -> Rule:

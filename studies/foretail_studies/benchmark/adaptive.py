@@ -52,7 +52,7 @@ from foretail_studies.benchmark.track import (
     percents_of,
     require_frozen,
 )
-from foretail_studies.families import Families
+from foretail_studies.families import Families, require_apart
 from foretail_studies.predictors.chosen import drawn, on_zoo
 
 TUNED = "tuned DT"
@@ -85,8 +85,7 @@ class AdaptiveSettings(PointSettings, Families):
         """Raise ForetailError on a calibration run that judges, without a family that judges, and on another model."""
         super().check(where)
         self.require_both_sides()
-        if shared := set(self.seeds) & set(self.calibration):
-            raise ForetailError(f"seed {min(shared)} is among calibration and seeds: a run that judges trains nothing")
+        require_apart(calibration=self.calibration, seeds=self.seeds)
         if self.model is not None and not is_function(self.model):
             raise ForetailError(
                 f"model={self.model} makes no rule on a calibration run: give FILE.py:FUNCTION, or judge it with "
@@ -232,11 +231,8 @@ def _show(rows: pd.DataFrame, settings: AdaptiveSettings) -> Shown:
         f"is recommended if the worst of its {trainings} trainings sends no more than {-WORST} % less than {TUNED}.",
     )
     title = f"{named(ADAPTIVE, settings.size)}: rules that are made on a calibration run of each condition"
-    verdict = [
-        f"{row['way']}: {row['gain']} % more packets sent than {TUNED}, the worst of {trainings} trainings "
-        f"{row['worst']:+.2f} %{', so it is not recommended' if row['recommended'] == 'no' else ''}."
-        for row in summary.to_dict("records")
-    ]
+    recommended = summary.loc[summary["recommended"] == "yes", "way"]
+    verdict = [f"Recommended: {', '.join(recommended) or 'none'}."]
     details = {
         "version": named(ADAPTIVE, settings.size),
         "judged": settings.model,

@@ -68,7 +68,7 @@ from foretail_studies.benchmark.track import (
     percents_of,
     require_answers,
 )
-from foretail_studies.families import Condition, Families, composed_conditions
+from foretail_studies.families import Condition, Families, composed_conditions, require_apart
 
 ORACLE, LAST = "oracle", "last_value"
 RUN = ["family", "condition", "seed"]
@@ -104,8 +104,7 @@ class DemandTrackSettings(PointSettings, Families):
         """Raise ForetailError on families that are all of one side, and on seeds that learn and judge."""
         super().check(where)
         self.require_both_sides()
-        if both := sorted(set(self.training_seeds) & set(self.seeds)):
-            raise ForetailError(f"seed {both[0]} is among training_seeds and seeds: let it learn or judge")
+        require_apart(training_seeds=self.training_seeds, seeds=self.seeds)
         if self.parameters and self.model is None:
             raise ForetailError("parameters belong to no predictor: give model=KIND")
 

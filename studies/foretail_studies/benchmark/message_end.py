@@ -21,7 +21,6 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.policies import RULE_DEFAULTS, Policy, require_rule
-from foretail.core.errors import ForetailError
 from foretail.core.settings import setting
 from foretail.features.catalog import FLOW_ENTRY_BITS, FLOW_FEATURES
 from foretail.features.dataset.reader import Dataset
@@ -38,7 +37,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED, rule_of
 from foretail_studies.benchmark.track import best_by_family, logs_by_family
-from foretail_studies.families import Condition, Costs, Families, Rule, SharingPlan, measure_rules
+from foretail_studies.families import Condition, Costs, Families, Rule, SharingPlan, measure_rules, require_apart
 
 SENDER, NOBODY, NEVER, ALWAYS, BY_HAND = "sender", "nobody", "never", "always", "by hand"
 """Sources of the tag beside the trees and the limits; with `NOBODY` the policy reads no tag at all."""
@@ -86,9 +85,7 @@ class MessageEndSettings(SimulatedPointSettings, Families):
         """Raise ForetailError without families of both kinds, on seeds with two roles, and on rules that are none."""
         super().check(where)
         self.require_both_sides()
-        for seed in self.validation_seeds:
-            if seed in self.training_seeds:
-                raise ForetailError(f"validation_seeds holds {seed}, on which the tree learns: choose on other seeds")
+        require_apart(validation_seeds=self.validation_seeds, training_seeds=self.training_seeds)
         for name, numbers in self.sharing_rules.items():
             require_rule(f"sharing_rules.{name}", {**RULE_DEFAULTS, **numbers})
 
@@ -245,11 +242,7 @@ def show(settings: MessageEndSettings, run: Run) -> Shown:
             study.costs.note,
         ),
         verdict=_verdict(frame),
-        details={
-            "chosen": chosen,
-            "agreement": agreement.to_dict("records"),
-            "leaves": {kind: len(tree.trees[0].leaves) for kind, tree in learned.items()},
-        },
+        details={"agreement": agreement.to_dict("records")},
     )
 
 

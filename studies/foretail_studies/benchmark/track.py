@@ -50,20 +50,11 @@ class FrozenRun:
 def frozen_runs(size: str, version: str = CLOSED_LOOP) -> list[FrozenRun]:
     """The frozen runs of a size, which come with the package."""
     with resources.files(__package__).joinpath(f"{version}.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    runs = (
-        FrozenRun(
-            row["size"],
-            row["family"],
-            row["held_out"] == "True",
-            row["condition"],
-            int(row["seed"]),
-            row["flows_sha256"],
-            float(row["cost"]),
-        )
-        for row in rows
+        rows: list[dict[str, Any]] = [row for row in csv.DictReader(file) if row["size"] == size]
+    typed = (
+        {"held_out": row["held_out"] == "True", "seed": int(row["seed"]), "cost": float(row["cost"])} for row in rows
     )
-    return [run for run in runs if run.size == size]
+    return [FrozenRun(**row | values) for row, values in zip(rows, typed, strict=True)]
 
 
 def named(version: str, size: str) -> str:

@@ -1,15 +1,11 @@
 """Schedules that are made for predictions: noise and its smoothness, trust, and what predictors forecast.
 
-Schedules that are made for noisy predictions: Figures 9.5 to 9.8 of the thesis.
+Figures 9.5 to 9.8 of the thesis: schedules that are made for noisy predictions. A point is one matrix under one
+deviation of the noise, with all its samples and trust factors: the randomised schedules reuse the deterministic ones.
 
-A point is one matrix under one deviation of the noise, with all its samples and trust factors: the randomised
-schedules reuse the deterministic ones.
-
-Consistency against robustness of schedules, proven and measured: Figures 9.1 and 9.4 of the thesis.
-
-A point is one true matrix with one seed: for every gamma the throughput of the schedules for the right prediction and
-for wrong ones. Measured consistency is the throughput when the prediction is right, measured robustness
-when it is wrong.
+Figures 9.1 and 9.4: consistency against robustness of schedules, proven and measured. A point is one true matrix with
+one seed: for every gamma the throughput of the schedules for the right prediction and for wrong ones. Measured
+consistency is the throughput when the prediction is right, measured robustness when it is wrong.
 
 Predictors of the demand, as ``foretail demand`` compares them; a row per workload and predictor.
 """
@@ -22,6 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import ExperimentSettings, PointSettings
@@ -36,7 +33,6 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.circuits.demand import all_to_all, chessboard, random_hose, ring, skewed_ring
 from foretail.sim_bridge.circuits.schedules import (
-    Diagonal,
     consistency,
     randomised_consistency,
     randomised_robustness,
@@ -45,15 +41,9 @@ from foretail.sim_bridge.circuits.schedules import (
     vermilion,
 )
 from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
-from foretail_studies.circuits.figures import (
-    DUTY_CYCLE,
-    draw_noise,
-    draw_smoothness,
-    draw_tradeoff,
-    smoothness,
-    smoothness_table,
-)
+from foretail_studies.circuits.smoothness import smoothness, smoothness_table
 from foretail_studies.engines.circuits import (
+    DUTY_CYCLE,
     Noise,
     best_distribution,
     elsewhere,
@@ -62,6 +52,7 @@ from foretail_studies.engines.circuits import (
     placed,
     worst_prediction,
 )
+from foretail_studies.figures import draw_lines
 
 CASE = ["noise", "matrix", "deviation"]
 SCHEDULE = ["schedule", "uniform_from", "gamma"]
@@ -82,11 +73,6 @@ class TrustedSettings(PointSettings):
         "Largest number of circuits per node and period, in units of n; all numbers up to it are tried.",
         at_least=1,
         at_most=LARGEST_TRUST,
-    )
-    diagonal: str = setting(
-        "idle",
-        "What circuits of a node to itself do: they idle, as the theorems assume, or serve as circuits left over.",
-        one_of=("idle", "reuse"),
     )
 
 
@@ -133,30 +119,18 @@ def show_noise(samples: pd.DataFrame, settings: NoiseSettings) -> Shown:
     by_schedule = _by_schedule(samples, settings)
     looking = by_schedule[by_schedule["gamma"] > 1]  # k = 1 does not see the prediction
     curves, fits = _noise_curves(by_schedule), smoothness(looking, FITTED_BY)
+    drawn = curves.assign(panel=curves["matrix"] + ", " + curves["noise"])
+    axis, of = "standard deviation of the noise", "multi-hop throughput"
+    figure = draw_lines(drawn, "panel", "schedule", "deviation", xlabel=axis, ylabel=of)
+    caption = (
+        "Mean throughput, without the duty cycle, by the deviation of the noise in the prediction, a panel per matrix "
+        "and noise, a line per gamma or range of k."
+    )
     return Shown(
         samples,
         [smoothness_table(fits, FITTED_BY, "multi-hop"), _table(curves, settings)],
-        {
-            "": Drawn(
-                draw_noise(curves),
-                "Mean throughput by the deviation of the noise in the prediction, a panel per noise and matrix, a line "
-                "per gamma. The band goes down to the least sample at the largest gamma.",
-                curves,
-            ),
-            "smoothness": Drawn(
-                draw_smoothness(by_schedule, fits),
-                "Throughput of every sample by the error of the predicted shape, with its fit.",
-                fits,
-            ),
-        },
-        details={
-            "routing": "multi-hop",
-            "duty_cycle": DUTY_CYCLE,
-            "duty_cycle_included": False,
-            "seeds": [1, settings.samples],
-            "curves": curves.to_dict("records"),
-            "smoothness": fits.to_dict("records"),
-        },
+        {"": Drawn(figure, caption, curves)},
+        {f"{settings.experiment}_smoothness.csv": fits},
     )
 
 
@@ -218,7 +192,7 @@ def _throughput(case: NoiseCase, so_far: SoFar, settings: NoiseSettings) -> list
 def _capacity(predicted: DemandMatrix, settings: NoiseSettings, trust: int, seed: int) -> Any:
     """Capacity of the schedule for a prediction; one of no demand at all, which has no shape, is not looked at."""
     looked_at = trust if predicted.largest_sum > 0 else 1
-    made = vermilion(predicted, settings.degree, looked_at, seed=seed, diagonal=cast(Diagonal, settings.diagonal))
+    made = vermilion(predicted, settings.degree, looked_at, seed=seed)
     return made.capacity
 
 
@@ -298,8 +272,6 @@ WRONG_SEED = 2**32
 """Added to a point's seed for the wrong predictions, which must not be the random numbers that made its matrix."""
 _TOLERANCE = 1e-6
 """Tolerance of the linear program."""
-HULLS = (3, 5, 100)
-"""Gammas whose distributions are drawn in theory."""
 FLOORS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 """Robustness for which the distribution of k is optimised."""
 
@@ -330,7 +302,7 @@ def show_trust(everything: pd.DataFrame, settings: TrustSettings) -> Shown:
     """Proofs and measurements for every gamma, the best distributions of k, and what is below its bound."""
     below = everything[everything["theta"] < everything["bound"] - _TOLERANCE].reset_index(drop=True)
     predicted = everything.get("matrix_predicted")  # the rows that a run keeps lack it
-    samples, violations = (frame.drop(columns="matrix_predicted", errors="ignore") for frame in (everything, below))
+    samples = everything.drop(columns="matrix_predicted", errors="ignore")
     curves = _trust_curves(samples, settings.k)
     optimised = _optimised(curves, settings)
     frames = {f"{settings.experiment}_optimised.csv": optimised}
@@ -340,27 +312,40 @@ def show_trust(everything: pd.DataFrame, settings: TrustSettings) -> Shown:
         frames[f"violation_{place}_prediction.parquet"] = pd.DataFrame(row["matrix_predicted"]).rename(columns=str)
     where = ": violation_*.parquet has their matrices" if len(below) else ""
     caption = (
-        "Consistency (prediction right) over robustness (prediction wrong): left as proven, then as measured, with "
-        "several circuits in a row and with one. A number is gamma, the trust in the prediction."
+        "Consistency (prediction right) over robustness (prediction wrong), without the duty cycle, a point for each "
+        "gamma, with several circuits in a row and with one."
     )
     return Shown(
         samples,
         [*_by_routing(curves, settings.tries), _distributions(optimised)],
-        {"": Drawn(draw_tradeoff(curves, optimised, HULLS), caption, curves)},
+        {"": Drawn(_draw_tradeoff(curves, optimised), caption, curves)},
         frames,
         notes=(
             f"Seeds {', '.join(map(str, settings.seeds))}",
             f"{len(below)} throughputs are below Theorems 22, 24 and 25{where}",
         ),
         verdict=(f"Of {len(samples):,} throughputs {len(below)} are below what Theorems 22, 24 and 25 guarantee.",),
-        details={
-            "duty_cycle_included": False,
-            "seeds": settings.seeds,
-            "curves": curves.to_dict("records"),
-            "optimised": optimised.to_dict("records"),
-            "violations": violations.to_dict("records"),
-        },
     )
+
+
+def _draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame) -> Figure:
+    best = optimised.assign(routing="multi-hop")
+    lines = {
+        "proven, k = gamma": (curves, "robustness", "consistency"),
+        "proven, k uniform": (curves, "uniform_robustness", "uniform_consistency"),
+        "measured, least": (curves, "least_wrong", "least_right"),
+        "measured, mean": (curves, "mean_wrong", "mean_right"),
+        "proven, best for a floor": (best, "robustness", "consistency"),
+        "measured, best for a floor": (best, "least_wrong", "least_right"),
+    }
+    rows = pd.concat(
+        pd.DataFrame(
+            {"routing": of["routing"], "throughput": words, "robustness": of[x], "consistency": of[y]}
+        ).dropna()
+        for words, (of, x, y) in lines.items()
+    )
+    x, y = "robustness", "consistency"
+    return draw_lines(rows, "routing", "throughput", x, y, xlabel=x, ylabel=y)
 
 
 def _by_routing(curves: pd.DataFrame, tries: int) -> list[Table]:
@@ -411,7 +396,7 @@ def _cases(settings: TrustSettings) -> Iterator[TrustCase]:
 
 def _throughputs(case: TrustCase, so_far: SoFar, settings: TrustSettings) -> list[dict[str, Any]]:
     """One row per gamma, prediction and routing."""
-    degree, seed, diagonal = settings.degree, case.seed, cast(Diagonal, settings.diagonal)
+    degree, seed = settings.degree, case.seed
     demand = evaluation_matrix(case.matrix, settings.nodes, degree, seed)
     predictions = {
         RIGHT: demand,
@@ -429,11 +414,11 @@ def _throughputs(case: TrustCase, so_far: SoFar, settings: TrustSettings) -> lis
 
         def of_prediction(predicted: DemandMatrix, gamma: int = gamma) -> float:
             so_far(f"gamma {gamma} of {settings.k}")
-            return multi_hop(demand, vermilion(predicted, degree, gamma, 1, seed, diagonal).capacity).theta
+            return multi_hop(demand, vermilion(predicted, degree, gamma, 1, seed).capacity).theta
 
         worst = worst_prediction(demand, of_prediction, settings.tries, WRONG_SEED + seed)
         for name, predicted in {**predictions, "worst found": worst.prediction}.items():
-            capacity = vermilion(predicted, degree, gamma, 1, seed, diagonal).capacity
+            capacity = vermilion(predicted, degree, gamma, 1, seed).capacity
             error = error_of_shape(demand, predicted)
             single = 1 / (gamma * settings.nodes)  # a circuit for every pair
             if name == RIGHT:

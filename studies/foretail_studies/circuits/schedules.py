@@ -1,13 +1,11 @@
 """Schedules of circuits: completion times and link utilisation cell by cell, and throughput by matrix and size.
 
-Completion times and link utilisation, cell by cell: Figures 8.5 and 8.6 of the thesis.
+Figures 8.5 and 8.6 of the thesis: Poisson flows of a permutation of racks cross the same slots under every design. A
+point is one design under one load with one seed, which draws the permutation, the flows and what is random in the
+design.
 
-Poisson flows of a permutation of racks cross the same slots under every design. A point is one design under one load
-with one seed, which draws the permutation, the flows and what is random in the design.
-
-Designs of periodic networks on matrices that they know: Figures 8.7 and 8.8 of the thesis.
-
-A point is one matrix on one number of nodes with one seed, under every design and k.
+Figures 8.7 and 8.8: designs of periodic networks on matrices that they know. A point is one matrix on one number of
+nodes with one seed, under every design and k.
 """
 
 from __future__ import annotations
@@ -15,11 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
@@ -35,14 +33,6 @@ from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.circuits.demand import permutation
 from foretail.sim_bridge.circuits.schedules import SCHEDULER_KINDS, Schedule, next_period_factor, single_hop_guarantee
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
-from foretail_studies.circuits.figures import (
-    DUTY_CYCLE,
-    designs_of,
-    draw_completion_times,
-    draw_designs,
-    draw_sizes,
-    draw_utilisation,
-)
 from foretail_studies.engines.cells import (
     CellCounts,
     CellFabric,
@@ -56,7 +46,8 @@ from foretail_studies.engines.cells import (
     cell_trial,
     poisson_flows,
 )
-from foretail_studies.engines.circuits import DESIGNS, evaluation_matrix, outcomes_of
+from foretail_studies.engines.circuits import DESIGNS, DUTY_CYCLE, evaluation_matrix, outcomes_of
+from foretail_studies.figures import draw_lines
 
 FLOW_SEED = 2**32
 """Added to a seed for the flows, which must not be the random numbers that made the permutation."""
@@ -69,6 +60,7 @@ PAIRED = "Means over the seeds; ratios are geometric means, paired by seed, with
 SEVERAL_HOPS: Mapping[str, Graph] = {"shortest_paths": "period", "detour": "valiant", "current_paths": "slot"}
 """Routings over several hops, and the graph of each."""
 
+SLOT = SlotTime(uplink_bps=25_000_000_000, day_ns=4_500, night_ns=500)
 OPERA_LONG_BYTES = 15_000_000
 """Flows from this size on wait for a direct circuit, as in Opera (NSDI'20)."""
 
@@ -118,9 +110,6 @@ class CellSettings(PointSettings):
     seeds: list[int] = seed_setting(MISSING, "Seeds of permutations and flows.")
     designs: dict[str, CellDesign] = setting(MISSING, "Designs to compare; the others are compared to the first one.")
     flow_sizes: FlowSizes = part(FlowSizes, "Distribution of the sizes of flows.")
-    uplink_bps: int = setting(25_000_000_000, "Rate of an uplink.", at_least=1, at_most=10**13)
-    day_ns: int = setting(4_500, "Duration of a slot in which circuits are up: one cell.", at_least=1, at_most=10**12)
-    night_ns: int = setting(500, "Duration of a slot in which circuits are changed.", at_least=0, at_most=10**12)
     warm_up_slots: int = setting(
         MISSING, "Slots before the start of the flows that are measured.", at_least=0, at_most=2**40
     )
@@ -145,8 +134,29 @@ class CellCase:
     seed: int
 
 
-def cell_experiment(show: Callable[[_Tables], tuple[list[Table], Drawn]]) -> PointExperiment[CellSettings, CellCase]:
-    """The experiment that shows these points in its own way."""
+def cell_experiment(
+    tables: Callable[[_Tables], list[Table]], metrics: Mapping[str, str], caption: str, **look: Any
+) -> PointExperiment[CellSettings, CellCase]:
+    """The experiment that shows these points in its own way: tables, and a figure of metrics with their titles."""
+
+    def shown(samples: pd.DataFrame, settings: CellSettings) -> Shown:
+        """Tables and figure, with the curves behind them.
+
+        Curves have one row per design, load and metric: mean with its 95 % interval, least and largest over the seeds,
+        and the geometric mean of the first design's value over this one, paired by seed, with its 95 % interval. With
+        unfinished flows a completion time is a lower bound.
+        """
+        curves = _curves(samples, next(iter(settings.designs)))
+        drawn = curves.assign(title=curves["metric"].map(metrics), percent=100 * curves["load"]).dropna(subset="title")
+        axis = "load in % of the uplinks' rate"
+        figure = draw_lines(drawn, "title", "design", "percent", band=("least", "largest"), xlabel=axis, **look)
+        return Shown(
+            samples,
+            tables(_Tables(settings, samples, curves)),
+            {"": Drawn(figure, caption, curves)},
+            notes=(f"Seeds {', '.join(map(str, settings.seeds))}",),
+        )
+
     return PointExperiment(
         settings=CellSettings,
         kind="schedule_fabric",
@@ -154,7 +164,7 @@ def cell_experiment(show: Callable[[_Tables], tuple[list[Table], Drawn]]) -> Poi
         name=lambda case: f"{case.design} at {100 * case.load:.12g} %, seed {case.seed}",
         measure=_measured,
         rows=_row,
-        show=partial(_shown, show=show),
+        show=shown,
         code=("features", "sim_bridge"),
         varied=("loads", "seeds", "designs"),
         depends_on=lambda case, settings: {
@@ -172,32 +182,6 @@ def _cell_cases(settings: CellSettings) -> Iterator[CellCase]:
         for seed in settings.seeds:
             for name in settings.designs:
                 yield CellCase(name, load, seed)
-
-
-def _shown(
-    samples: pd.DataFrame, settings: CellSettings, show: Callable[[_Tables], tuple[list[Table], Drawn]]
-) -> Shown:
-    """Tables and figure, with the curves behind them.
-
-    Curves have one row per design, load and metric: mean with its 95 % interval, least and largest over the seeds, and
-    the geometric mean of the first design's value over this one, paired by seed, with its 95 % interval. With
-    unfinished flows a completion time is a lower bound.
-    """
-    curves = _curves(samples, next(iter(settings.designs)))
-    tables, drawn = show(_Tables(settings, samples, curves))
-    return Shown(
-        samples,
-        tables,
-        {"": drawn},
-        notes=(f"Seeds {', '.join(map(str, settings.seeds))}",),
-        details={
-            "routing": {name: design.routing for name, design in settings.designs.items()},
-            "duty_cycle": slot_time(settings).duty_cycle,
-            "duty_cycle_included": {"completion times": True, "delivered": True, "utilisation": False},
-            "seeds": settings.seeds,
-            "curves": curves.to_dict("records"),
-        },
-    )
 
 
 @dataclass(frozen=True)
@@ -240,7 +224,7 @@ class _Tables:
             rows.append(
                 (f"{100 * load:g} %", design, self.settings.designs[design].routing, means[0], ratio, *means[1:])
             )
-        duty = slot_time(self.settings).duty_cycle
+        duty = SLOT.duty_cycle
         return Table(
             "Link utilisation",
             ("load", "design", "routing", "delivered", f"{first} / this", "of circuits", "with first hops"),
@@ -256,11 +240,6 @@ class _Tables:
         """Each load and design, with its curves by metric."""
         for (load, design), rows in self.curves.groupby(["load", "design"], sort=False):
             yield float(str(load)), str(design), rows.set_index("metric").to_dict("index")
-
-
-def slot_time(settings: CellSettings) -> SlotTime:
-    """The slot of a settings."""
-    return SlotTime(settings.uplink_bps, settings.day_ns, settings.night_ns)
 
 
 def scheduled(design: CellDesign, demand: DemandMatrix, degree: int, seed: int) -> Schedule:
@@ -295,13 +274,13 @@ def _measured(case: CellCase, so_far: SoFar, settings: CellSettings) -> dict[str
         demand,
         case.load,
         window.last,
-        slot_time(settings),
+        SLOT,
         settings.flow_sizes.size_bytes,
         settings.flow_sizes.cumulative,
         FLOW_SEED + case.seed,
     )
     made = scheduled(design, demand, settings.degree, case.seed)
-    fabric = fabric_of(design, made, flows, slot_time(settings), case.seed)
+    fabric = fabric_of(design, made, flows, SLOT, case.seed)
     classes = {"short": size_bytes < SHORT_BELOW_BYTES, "long": size_bytes >= LONG_FROM_BYTES}
     trial = cell_trial(fabric, flows, classes, window, lambda slot: so_far(f"slot {slot:,} of {window.last:,}"))
     return asdict(trial)
@@ -309,7 +288,7 @@ def _measured(case: CellCase, so_far: SoFar, settings: CellSettings) -> dict[str
 
 def _row(case: CellCase, trial: Mapping[str, Any], settings: CellSettings) -> dict[str, Any]:
     """Every metric of a point; NaN where no flow of a class started."""
-    time, carried = slot_time(settings), CellCounts(**trial["carried"])
+    time, carried = SLOT, CellCounts(**trial["carried"])
     row: dict[str, Any] = {
         "delivered": carried.delivered / (carried.slots * settings.racks * settings.degree) * time.duty_cycle,
         "utilisation": carried.utilisation,
@@ -356,24 +335,16 @@ def _ratio(row: Mapping[str, Any]) -> str:
 
 
 COMPLETION_TIMES = cell_experiment(
-    lambda tables: (
-        [tables.completion_times(of) for of in CLASSES],
-        Drawn(
-            draw_completion_times(tables.curves),
-            "Completion times of flows by load, a line per design; less is better. Hollow: at least so long.",
-            tables.curves,
-        ),
-    )
+    lambda tables: [tables.completion_times(of) for of in CLASSES],
+    {"short_p99_us": "short flows, p99, us", "long_mean_us": "long flows, mean, us", "long_p99_us": "long, p99, us"},
+    "Completion times of flows by load, a line per design; less is better. Bands reach from the least seed to the "
+    "largest.",
+    yscale="log",
 )
 UTILISATION = cell_experiment(
-    lambda tables: (
-        [tables.utilisation()],
-        Drawn(
-            draw_utilisation(tables.curves),
-            "Use of the links by load, a line per design. Bands reach from the least seed to the largest.",
-            tables.curves,
-        ),
-    )
+    lambda tables: [tables.utilisation()],
+    {"delivered": "delivered, of the uplinks' rate", "raw_utilisation": "carrying any cell, of circuits up"},
+    "Use of the links by load, a line per design. Bands reach from the least seed to the largest.",
 )
 
 
@@ -425,67 +396,52 @@ class DesignCase:
 
 
 def design_experiment(
-    table: Callable[[pd.DataFrame], Table], draw: Callable[[pd.DataFrame], Drawn]
+    table: Callable[[pd.DataFrame], Table], draw: Callable[[pd.DataFrame], Figure], caption: str
 ) -> PointExperiment[DesignSettings, DesignCase]:
     """The experiment that shows these points in its own way."""
+
+    def show(rows: pd.DataFrame, settings: DesignSettings) -> Shown:
+        """Throughputs, what Vermilion's rounding costs, and which throughputs are below their guarantee."""
+        guaranteed = [
+            single_hop_guarantee(k) if design == "vermilion" else 0.0
+            for design, k in zip(rows["design"], rows["k"], strict=True)
+        ]
+        samples = rows.assign(guarantee=guaranteed)
+        violations = samples[samples["theta"] < samples["guarantee"] * (1 - _SLACK)].reset_index(drop=True)
+        curves, gap, stem = over_seeds(samples), _gap(samples), settings.experiment
+        frames = {f"{stem}.csv": curves.assign(mean_with_duty_cycle=curves["mean"] * DUTY_CYCLE)}
+        tables = [table(samples)]
+        if len(gap):
+            frames[f"{stem}_rounding.csv"] = gap
+            tables.append(_of_rounding(gap))
+        for place, row in enumerate(violations.to_dict("records")):
+            demand = evaluation_matrix(row["matrix"], row["nodes"], settings.degree, row["seed"])
+            frames[f"violation_{place}.parquet"] = pd.DataFrame(demand.demand).rename(columns=str)
+        where = ": violation_*.parquet has their matrices." if len(violations) else "."
+        return Shown(
+            samples,
+            tables,
+            {"": Drawn(draw(samples), caption)},
+            frames,
+            notes=(
+                f"Seeds {', '.join(map(str, settings.seeds))}",
+                f"{len(violations)} throughputs are below Theorem 22{where}",
+            ),
+            verdict=[f"Of {len(samples):,} throughputs {len(violations)} are below what Theorem 22 guarantees."],
+        )
+
     return PointExperiment(
         settings=DesignSettings,
         kind="schedule_designs",
         cases=_design_cases,
         name=lambda case: f"{case.matrix} on {case.nodes} nodes, seed {case.seed}",
         measure=_outcomes,
-        show=partial(show, table=table, draw=draw),
+        show=show,
         code=("features", "sim_bridge"),
         varied=("nodes", "matrices", "seeds"),
         depends_on=lambda case, settings: SCHEDULER_KINDS.sources(
             name for name in settings.designs if name not in DESIGNS
         ),
-    )
-
-
-def show(
-    rows: pd.DataFrame,
-    settings: DesignSettings,
-    table: Callable[[pd.DataFrame], Table],
-    draw: Callable[[pd.DataFrame], Drawn],
-) -> Shown:
-    """Throughputs, what Vermilion's rounding costs, and which throughputs are below their guarantee."""
-    guaranteed = [
-        single_hop_guarantee(k) if design == "vermilion" else 0.0
-        for design, k in zip(rows["design"], rows["k"], strict=True)
-    ]
-    samples = rows.assign(guarantee=guaranteed)
-    violations = samples[samples["theta"] < samples["guarantee"] * (1 - _SLACK)].reset_index(drop=True)
-    curves, gap, stem = over_seeds(samples), _gap(samples), settings.experiment
-    frames = {f"{stem}.csv": curves.assign(mean_with_duty_cycle=curves["mean"] * DUTY_CYCLE)}
-    tables = [table(samples)]
-    if len(gap):
-        frames[f"{stem}_rounding.csv"] = gap
-        tables.append(_of_rounding(gap))
-    for place, row in enumerate(violations.to_dict("records")):
-        demand = evaluation_matrix(row["matrix"], row["nodes"], settings.degree, row["seed"])
-        frames[f"violation_{place}.parquet"] = pd.DataFrame(demand.demand).rename(columns=str)
-    where = ": violation_*.parquet has their matrices." if len(violations) else "."
-    return Shown(
-        samples,
-        tables,
-        {"": draw(samples)},
-        frames,
-        notes=(
-            f"Seeds {', '.join(map(str, settings.seeds))}",
-            f"{len(violations)} throughputs are below Theorem 22{where}",
-        ),
-        verdict=(
-            f"Of {len(samples):,} throughputs {len(violations)} are below what Theorem 22 guarantees for Vermilion.",
-        ),
-        details={
-            "duty_cycle": DUTY_CYCLE,
-            "duty_cycle_included": False,
-            "seeds": settings.seeds,
-            "curves": curves.to_dict("records"),
-            "rounding_gap": gap.to_dict("records"),
-            "violations": violations.to_dict("records"),
-        },
     )
 
 
@@ -545,6 +501,12 @@ def _gap(samples: pd.DataFrame) -> pd.DataFrame:
     return wide.assign(
         over_robust_optimum=wide["vermilion"] / wide["robust_optimum"], over_optimum=wide["vermilion"] / wide["optimum"]
     )
+
+
+def designs_of(curves: pd.DataFrame) -> list[tuple[str, str, int]]:
+    """Design, routing and k in the order of the table: Vermilion first, k rising."""
+    designs = dict.fromkeys(curves[DESIGN].itertuples(index=False, name=None))
+    return sorted(sorted(designs, key=lambda design: int(design[2])), key=lambda design: str(design[0]), reverse=True)
 
 
 def _by_matrix(samples: pd.DataFrame) -> Table:
@@ -622,16 +584,31 @@ def _least(group: pd.DataFrame, column: str) -> tuple[float, str]:
     return float(row[column]), str(row["matrix"])
 
 
+def _draw_matrices(samples: pd.DataFrame) -> Figure:
+    curves = over_seeds(samples[samples["design"] != "robust optimum"])
+    names = [
+        f"{design} {k}, {routing}" if k else f"{design}, {routing}" for design, routing, k in curves[DESIGN].values
+    ]
+    axis = "throughput, without duty cycle"
+    drawn = curves.assign(design=names, nodes=curves["nodes"].map("{} nodes".format))
+    return draw_lines(drawn, "nodes", "design", "matrix", linestyle="", ylabel=axis)
+
+
+def _draw_sizes(samples: pd.DataFrame) -> Figure:
+    made = samples[samples["design"] == "vermilion"]
+    made = pd.concat([made, made.assign(nodes="(k - 1) / k", theta=made["guarantee"])])
+    curves = made.groupby(["design", "nodes", "k"], sort=False)["theta"].agg(["mean", "min"]).reset_index()
+    return draw_lines(curves, "design", "nodes", "k", band=("min", "mean"), xlabel="k", ylabel="single-hop throughput")
+
+
 BY_MATRIX = design_experiment(
     _by_matrix,
-    lambda samples: Drawn(
-        draw_designs(over_seeds(samples)),
-        "Mean throughput by matrix, a panel per number of nodes, a marker per design, routing and k.",
-    ),
+    _draw_matrices,
+    "Mean throughput by matrix, a panel per number of nodes, a marker per design, k and routing.",
 )
 BY_SIZE = design_experiment(
     _by_size,
-    lambda samples: Drawn(
-        draw_sizes(samples), "Throughput of Vermilion by k and by the number of nodes: mean over matrices, and least."
-    ),
+    _draw_sizes,
+    "Throughput of Vermilion by k, without the duty cycle, a line per number of nodes: mean over matrices, and a band "
+    "down to the least.",
 )

@@ -7,7 +7,7 @@ simulated in ns-3; their figures come from logs in Etalon's format, and stand be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
@@ -38,7 +38,7 @@ from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log
-from foretail_studies.circuits.circuit_use import CircuitUse, circuit_use
+from foretail_studies.circuits.circuit_use import circuit_use
 
 SMALL_PACKETS, RESIZED_PACKETS = 16, 50
 """Capacities of a VOQ that grows: without a circuit, and shortly before and during its circuit."""
@@ -147,6 +147,17 @@ class VoqSettings(ExperimentSettings, RackTraffic):
             raise ForetailError("ns3_prefix names an ns-3, which nothing here uses: leave it out")
 
 
+OVER_PAIRS: Mapping[str, Callable[[Iterable[Any]], Any]] = {
+    "weeks": min,
+    "utilisation_percent": fmean,
+    "least_percent": min,
+    "most_percent": max,
+    "packet_gbps": sum,
+    "p50_us": max,
+    "p99_us": max,
+    "longest_voq": max,
+}
+"""Figures of several pairs of racks together: latencies are those of the pair where they are worst."""
 METRICS = {"utilisation_percent": "use %", "p50_us": "p50 us", "p99_us": "p99 us"}
 
 
@@ -220,12 +231,13 @@ def show(settings: VoqSettings, run: Run) -> Shown:
         }
         for case in cases
     )
+    late = int((~rows["valid"].astype(bool)).sum())
+    lateness = f"{late} of {len(rows)} runs were late, and say nothing." if late else "All runs were in time."
     return Shown(
         rows,
         _tables(rows, settings, schedule),
         frames={f"{settings.experiment}.csv": rows},
-        verdict=_conclusion(rows, settings),
-        details={"emulation": asdict(settings.emulation), "period_slots": schedule.period},
+        verdict=[lateness],
     )
 
 
@@ -274,24 +286,10 @@ def _traffic(run: PacketRun, settings: VoqSettings) -> dict[str, Any]:
         for destination in settings.destination_racks
     ]
     return {
-        **asdict(_over_pairs(uses)),
+        **{name: of(getattr(use, name) for use in uses) for name, of in OVER_PAIRS.items()},
         "dropped": sum(voq["dropped"] for voq in run.summary["voqs"] if voq["source"] == settings.source_rack - 1),
         "timeouts": int(run.flows()["timeouts"].sum()),
     }
-
-
-def _over_pairs(uses: Sequence[CircuitUse]) -> CircuitUse:
-    """Means of use, the sum of what went by the packet network, and latencies of the pair where they are worst."""
-    return CircuitUse(
-        weeks=min(use.weeks for use in uses),
-        utilisation_percent=fmean(use.utilisation_percent for use in uses),
-        least_percent=min(use.least_percent for use in uses),
-        most_percent=max(use.most_percent for use in uses),
-        packet_gbps=sum(use.packet_gbps for use in uses),
-        p50_us=max(use.p50_us for use in uses),
-        p99_us=max(use.p99_us for use in uses),
-        longest_voq=max(use.longest_voq for use in uses),
-    )
 
 
 def _tables(rows: pd.DataFrame, settings: VoqSettings, schedule: Schedule) -> list[Table]:
@@ -348,21 +346,3 @@ def _interleaved(whose: Mapping[str, str]) -> dict[str, str]:
 def _whole(group: pd.DataFrame) -> pd.DataFrame:
     """Runs with capacities as whole numbers, of which other runs have none."""
     return group.astype({name: int for name in ("voq_packets", "shared_packets") if group[name].notna().all()})
-
-
-def _conclusion(rows: pd.DataFrame, settings: VoqSettings) -> list[str]:
-    """Return sentences that compare VOQs that grow with the same small VOQ that does not."""
-    valid = rows[rows["valid"]]
-    late = len(rows) - len(valid)
-    lateness = f"{late} of {len(rows)} runs were late, and say nothing." if late else "All runs were in time."
-    use = "utilisation_percent"
-    small = valid[(valid["voq_packets"] == SMALL_PACKETS) & valid["ahead_ns"].isna()]
-    grown = valid[valid["ahead_ns"].notna()]
-    if small.empty or grown.empty:
-        return [lateness]
-    best = grown.iloc[int(grown[use].argmax())]
-    return [
-        f"VOQs of {SMALL_PACKETS} packets let their flows use {small[use].iloc[0]:.3g} % of a circuit; "
-        f"growing to {RESIZED_PACKETS} packets {best['ahead_ns'] / 1000:g} us before it, {best[use]:.3g} %.",
-        lateness,
-    ]

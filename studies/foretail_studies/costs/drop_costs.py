@@ -59,8 +59,8 @@ from foretail_studies.costs.labels import (
     require_losses,
     signal_to_noise,
 )
-from foretail_studies.families import CS, Condition, Families, Rule, SharingPlan
-from foretail_studies.search.trials import Budget, Simulations, cost_in_switch
+from foretail_studies.families import CS, Condition, Families, Rule, SharingPlan, require_apart
+from foretail_studies.search.trials import Simulations, cost_in_switch
 
 
 @dataclass
@@ -131,9 +131,7 @@ class CostSettings(SimulatedPointSettings, Families):
                 raise ForetailError(
                     f"columns names {name}, an average over a time that networks differ in: name others"
                 )
-        for seed in self.validation_seeds:
-            if seed in self.seeds:
-                raise ForetailError(f"validation_seeds holds {seed}, a labelled run: simulate other seeds")
+        require_apart(validation_seeds=self.validation_seeds, seeds=self.seeds)
 
 
 BRANCHES, COSTS = "drop_cost_branches", "drop_costs"
@@ -147,7 +145,6 @@ class Labelled:
     runs: Sequence[tuple[LabelledRun, Dataset, pd.DataFrame]]
     points: int  #: of branches
     reused: int  #: so many of them were in the store
-    budget: Budget  #: of traces and branches
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -221,17 +218,12 @@ class Learning:
             measure=partial(measured_branches, plan=branching),
         )
         labelled_runs: list[tuple[LabelledRun, Dataset, pd.DataFrame]] = []
-        budget = Budget()
         for run, trace in traces.items():
-            traffic_ns = scenarios[run.where].traffic_ns
-            budget += Budget(1, 0, traffic_ns)
             mine = [
                 (case, one, e.digest)
                 for case, one, e in zip(cases, measured.measurements, measured.entries, strict=True)
                 if case.run == run
             ]
-            for _, one, _ in mine:  # the run itself is among them
-                budget += Budget(1, len(one) - 1, len(one) * traffic_ns)
             frames = [
                 cost_labels(
                     rows,
@@ -254,7 +246,7 @@ class Learning:
             described = DescribedRun(**{one.name: getattr(trace.manifest, one.name) for one in fields(DescribedRun)})
             entry = self.store.get_or_build(key, partial(_write, described, labelled))
             labelled_runs.append((run, Dataset.open(entry.path / DATASET), labelled.assign(**asdict(run))))
-        return Labelled(labelled_runs, len(cases), measured.reused, budget)
+        return Labelled(labelled_runs, len(cases), measured.reused)
 
     def trees(self, labelled: pd.DataFrame) -> Ensemble:
         """Trees whose sum is what dropping gains, from labels."""
@@ -349,10 +341,9 @@ def show_costs(settings: CostSettings, run: Run) -> Shown:
     labelled = measured.frame
     candidates, ensemble = learning.candidates(learning.trees(labelled), labelled)
     with_held = labelled.assign(held=labelled["hold_ns"] > 0)
-    strata, by_hold = signal_to_noise(with_held, ["held", *STRATA]), signal_to_noise(with_held, ["held"])
-    switch, in_switch = cost_in_switch(ensemble, "the trees")
-    budget = measured.budget + learning.simulations.budget
-    best, sharing, single = candidates[0]["J"], candidates[-1]["J"], by_hold.iloc[0]
+    strata = signal_to_noise(with_held, ["held", *STRATA])
+    _, in_switch = cost_in_switch(ensemble, "the trees")
+    best, sharing = candidates[0]["J"], candidates[-1]["J"]
     return Shown(
         labelled,
         _tables(strata, candidates),
@@ -360,22 +351,12 @@ def show_costs(settings: CostSettings, run: Run) -> Shown:
         notes=(
             f"{measured.points:,} points of branches, {measured.reused:,} of them in the store",
             in_switch,
-            budget.sentence(),
         ),
-        verdict=(
-            f"A single decision turned moves log J by {single['spread']:.2g}, chaos alone by {single['chaos']:.2g} "
-            f"(standard deviations, {single['flips']} flips).",
-            f"On the validation seeds the trees have J {best:.3g}, Complete Sharing {sharing:.3g}.",
-        ),
+        verdict=(f"On the validation seeds the trees have J {best:.3g}, Complete Sharing {sharing:.3g}.",),
         details={
-            "strata": strata.to_dict("records"),
-            "by_hold": by_hold.to_dict("records"),
-            "candidates": candidates,
-            "switch": asdict(switch),
             "datasets": [dataset.path for _, dataset, _ in measured.runs],
             "points": measured.points,
             "reused": measured.reused,
-            "budget": asdict(budget),
         },
         learned=Learned(
             ensemble,
@@ -444,10 +425,7 @@ def show_prices(settings: CostSettings, run: Run) -> Shown:
                 (f"Means over packets as the run has them; 95 % bootstrap intervals, {DRAWS:,} draws of flips.",),
             )
         ],
-        notes=(
-            f"{measured.points:,} points of branches, {measured.reused:,} of them in the store",
-            measured.budget.sentence(),
-        ),
+        notes=(f"{measured.points:,} points of branches, {measured.reused:,} of them in the store",),
         verdict=(
             f"A drop is dearest of {dearest[1]} packets under {dearest[0]}: {means[dearest]:.3g} per mille of J each.",
         ),

@@ -49,6 +49,9 @@ __all__ = [
     "placed",
 ]
 
+DUTY_CYCLE = 0.99
+"""Share of a slot that carries data; figures without it are shown as well."""
+
 
 def iteration(job: str, nodes: int, degree: int, seed: int = 1) -> DemandMatrix:
     """Return the demand of one iteration of a job in ``JOBS``, scaled to fill the uplinks."""
@@ -173,8 +176,6 @@ _LARGEST_ENTRY = 10.0
 def noisy(demand: DemandMatrix, deviation: float, kind: Noise, seed: int) -> DemandMatrix:
     """Return a wrong prediction of a matrix, scaled to a largest entry of about 10.
 
-    ForetailError on a zero matrix, a negative deviation or an unknown kind.
-
     Parameters
     ----------
     demand : not zero
@@ -184,12 +185,6 @@ def noisy(demand: DemandMatrix, deviation: float, kind: Noise, seed: int) -> Dem
     kind : {'additive', 'multiplicative'}
     seed : same seed, same noise, up to its deviation
     """
-    if deviation < 0 or kind not in ("additive", "multiplicative"):
-        raise ForetailError(
-            f"noise is {kind!r} with deviation {deviation}: choose additive or multiplicative and at least 0"
-        )
-    if demand.largest_sum == 0:
-        raise ForetailError("the demand matrix is zero: there is nothing to predict")
     scaled = demand.demand / demand.demand.max() * _LARGEST_ENTRY
     noise = np.random.default_rng(seed).normal(0, 1, scaled.shape) * deviation
     wrong = np.maximum(0, scaled + noise) if kind == "additive" else scaled * np.maximum(0, 1 + noise)
@@ -204,11 +199,6 @@ def best_distribution(largest_trust: int, robustness_floor: float) -> FloatArray
     Theorems 26 and 27; at most two values of k have a positive probability. ForetailError when no distribution reaches
     the floor. Returns float64[largest_trust]: probability of k = 1, 2, ...
     """
-    if largest_trust < 1 or not 0 <= robustness_floor <= 0.5:
-        raise ForetailError(
-            f"trust up to {largest_trust} with robustness of at least {robustness_floor}: choose at least 1, and a "
-            f"floor between 0 and 0.5"
-        )
     trust = np.arange(1, largest_trust + 1)
     solved = linprog(
         [-consistency(float(r)) for r in trust],
@@ -245,10 +235,8 @@ def worst_prediction(
 
     `demand` is the true one; `throughput` is that of the schedule for a prediction, on `demand`. The search starts from
     ``elsewhere`` and tries, by turns, to exchange the receivers of two senders in the worst one so far, and to join the
-    nodes in random pairs, whose circuits lead nowhere else. ForetailError on fewer than 4 nodes.
+    nodes in random pairs, whose circuits lead nowhere else. There are 4 nodes or more.
     """
-    if demand.nodes < 4:
-        raise ForetailError(f"{demand.nodes} nodes leave no choice of a wrong prediction: give at least 4")
     random = np.random.default_rng(seed)
     receiver = _least_demand(demand)
     least = throughput(_predicted(receiver))
@@ -291,7 +279,7 @@ def _predicted(receiver: npt.NDArray[np.int64]) -> DemandMatrix:
 
 @dataclass(frozen=True)
 class PeriodicNetwork:
-    """Racks joined by rotating circuits. ForetailError on fewer than 2 nodes, or numbers that are not positive."""
+    """Racks joined by rotating circuits."""
 
     nodes: int  #: racks, at least 2
     uplinks: int  #: of a rack, at least 1
@@ -299,14 +287,8 @@ class PeriodicNetwork:
     slot_ns: int  #: with its reconfiguration, positive
     whole_hops: bool = False  #: whether the diameter is rounded up, as that of a real graph is
 
-    def __post_init__(self) -> None:
-        if self.nodes < 2 or min(self.uplinks, self.uplink_bps, self.slot_ns) < 1:
-            raise ForetailError(f"{self} is no network: give 2 nodes or more, and positive numbers")
-
     def diameter(self, degree: int) -> float:
-        """Hops of a shortest path, at most; ForetailError on a degree outside 2 to `nodes`."""
-        if not 2 <= degree <= self.nodes:
-            raise ForetailError(f"degree is {degree}: give 2 to {self.nodes} for {self.nodes} nodes")
+        """Hops of a shortest path, at most."""
         hops = log(self.nodes) / log(degree)
         return float(np.ceil(hops - 1e-9)) if self.whole_hops else hops
 
@@ -341,18 +323,12 @@ class PeriodicNetwork:
         return min(self.nodes, floor(float(np.exp(-lambertw(k, -1).real)) + 1e-9))
 
     def degree_for_buffer(self, buffer_bytes: float) -> int:
-        """Return the largest degree within a buffer of a rack (19); ForetailError where there is none."""
-        degree = min(self.nodes, floor(buffer_bytes / self._slot_bytes + 1e-9))
-        if degree < 2:
-            raise ForetailError(f"a buffer of {buffer_bytes:g} bytes is too small: give {2 * self._slot_bytes:g}")
-        return degree
+        """Return the largest degree within a buffer of a rack (19)."""
+        return min(self.nodes, floor(buffer_bytes / self._slot_bytes + 1e-9))
 
     @property
     def _slot_bytes(self) -> float:
         return self.uplink_bps * self.slot_ns / 8e9
-
-
-_MOST_MATCHINGS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -372,26 +348,15 @@ def single_hop_optimum(
 ) -> SingleHopOptimum:
     """Return the schedule of `period` slots with the largest single-hop throughput.
 
-    ForetailError on a zero matrix, a degree or period out of range, or more oblivious circuits than the period has.
-
     Parameters
     ----------
     demand : not zero
     degree : uplinks of a node
-    period : slots; ``degree * period`` below 2**22
+    period : slots
     oblivious : int
         Least number of circuits between every two nodes: the l of Vermilion's guarantee against wrong predictions.
     seed : of the circuits that are left over
     """
-    if not 1 <= degree <= demand.nodes:
-        raise ForetailError(f"degree is {degree}: give 1 to {demand.nodes} uplinks for {demand.nodes} nodes")
-    if not 1 <= period * degree < _MOST_MATCHINGS:
-        raise ForetailError(f"period is {period} on {degree} uplinks: choose 1 to {(_MOST_MATCHINGS - 1) // degree}")
-    most = period * degree // (demand.nodes - 1)
-    if not 0 <= oblivious <= most:
-        raise ForetailError(f"l is {oblivious}: choose 0 to {most} circuits for every pair in {period} slots")
-    if not demand.demand.any():
-        raise ForetailError("the demand matrix is zero: there is nothing to schedule for")
     lines = _Lines(demand, degree * period, oblivious)
     scale = lines.largest_scale()
     edges = regularised(lines.circuits(scale), degree * period, seed)

@@ -18,25 +18,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom
 
-from foretail.core.errors import ForetailError
-
 
 @dataclass(frozen=True)
 class CodedLink:
-    """A link that loses packets, and the code on it.
-
-    ForetailError on an erasure outside 0 to below 1, or on n below k.
-    """
+    """A link that loses packets, and the code on it."""
 
     erasure: float  #: probability that a packet is lost, from 0 to below 1
     k: int = 1  #: packets of a block, at least 1
     n: int = 1  #: packets that are sent for it, at least k; n = k is a link without a code
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.erasure < 1:
-            raise ForetailError(f"erasure is {self.erasure}: give a probability from 0 to below 1")
-        if not 1 <= self.k <= self.n:
-            raise ForetailError(f"the code (k, n) = ({self.k}, {self.n}) is none: give n of at least k, and k of 1")
 
     @property
     def residual_loss(self) -> float:
@@ -69,14 +58,8 @@ def best_code(erasure: float, mean_other_links: float, least_k: int, largest_k: 
     """Return the code of highest goodput with k in these bounds; of equal ones the one with the smallest k, then n.
 
     Without a bound k would grow for ever, because the wait for a block costs nothing here. `mean_other_links` is the
-    mean over the senders' packets. ForetailError on bounds that hold no k.
+    mean over the senders' packets.
     """
-    CodedLink(erasure)
-    if not 1 <= least_k <= largest_k or mean_other_links < 0:
-        raise ForetailError(
-            f"k from {least_k} to {largest_k} with {mean_other_links} other links is no choice: give 1 <= least_k <= "
-            "largest_k, and links of 0 or more"
-        )
     best, best_ratio = CodedLink(erasure, least_k, least_k), 1.0
     for k in range(least_k, largest_k + 1):
         # a code with this many packets is worse than none, even if it restores all
@@ -101,24 +84,13 @@ DUPLICATE_ACKS = 3
 
 @dataclass(frozen=True)
 class LossyPath:
-    """A path and its senders. ForetailError on a number out of range."""
+    """A path and its senders."""
 
     link: CodedLink
     other_links: int = 4  #: beside the lossy one, at least 0
     latency: float = 1000.0  #: of every link, in packet times, at least 0
     load: float = 0.5  #: of a link by new packets, above 0 and below 1
     senders: int = 2  #: each has the same share of the packets, at least 1
-
-    def __post_init__(self) -> None:
-        if self.other_links < 0 or self.latency < 0 or not 0 < self.load < 1 or self.senders < 1:
-            raise ForetailError(f"{self} is no path: give a load between 0 and 1, a sender, and nothing below 0")
-        if self.load / (1 - self.link.residual_loss) * self.link.n / self.link.k >= 1:
-            raise ForetailError(f"the lossy link cannot carry load {self.load} with {self.link}: lower the load or n")
-
-    @property
-    def round_trip(self) -> float:
-        """Packet times there and back of a packet that meets no other."""
-        return 2 * (self.other_links + 1) * (self.latency + 1)
 
 
 @dataclass(frozen=True)
@@ -137,8 +109,6 @@ class PathCounts:
 
 def run_path(path: LossyPath, packets: int, seed: int) -> PathCounts:
     """Simulate a path until all of `packets`, at least one, are there; a last block that is not full gets no code."""
-    if packets < 1:
-        raise ForetailError(f"packets is {packets}: give at least 1")
     random = np.random.default_rng(seed)
     run = _Run(path, random)
     created = np.cumsum(random.exponential(1 / path.load, packets)).tolist()

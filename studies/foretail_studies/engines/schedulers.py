@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 
-from foretail.core.errors import ForetailError
 from foretail_studies import _native
 
 Int64 = NDArray[np.int64]
@@ -89,12 +88,6 @@ class Bands:
     count: int = 8  #: 1 to 64
     shift: int = 10  #: the first band is 2**shift ns wide, 0 to 46
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.count <= 64:
-            raise ForetailError(f"count = {self.count}: choose 1 to 64 bands")
-        if not 0 <= self.shift <= 46:
-            raise ForetailError(f"shift = {self.shift}: slack has 48 bits, choose a first band of 0 to 46")
-
 
 @dataclass(frozen=True, eq=False)
 class Exits:
@@ -102,11 +95,6 @@ class Exits:
 
     exit_ns: Int64  #: int64[packets], when the last bit left; -1 where the packet was dropped
     congested: NDArray[np.uint8]  #: uint8[packets], ports that were busy when the packet came to them
-
-    @property
-    def dropped(self) -> int:
-        """Number of packets that were dropped."""
-        return int((self.exit_ns < 0).sum())
 
 
 def topology_of(
@@ -157,13 +145,9 @@ def run(
         Whether an arrival with a lesser key interrupts a transmission, which goes on later.
     seed
         Of the scheduler ``random``.
-
-    ForetailError on an unknown scheduler or rule, or a value out of range.
     """
     bands = bands or Bands()
     values = np.zeros(len(packets.arrival_ns), np.int64) if values is None else values
-    if len(packets.arrival_ns) != len(values):
-        raise ForetailError(f"there are {len(packets.arrival_ns)} packets and {len(values)} values: give one each")
     exit_ns, congested = _native.run_packets(
         topology_of(network, scheduler, buffer_bytes),
         packets.arrival_ns,
@@ -306,8 +290,6 @@ def internet2(
         Propagation there and back, as a mean over pairs of hosts at different routers; delays are scaled to it.
         Without it, light in fibre sets them.
     """
-    if edges_per_router < 1:
-        raise ForetailError(f"edges_per_router = {edges_per_router}: each router needs at least one edge switch")
     names = sorted({name for link in LINKS_KM for name in link})
     n = len(names)
     km = np.zeros((n, n))
@@ -343,21 +325,8 @@ def internet2(
     return HostNetwork(network, routes, np.arange(len(network.owner)) < len(core))
 
 
-def star(hosts: int, *, rate_bps: int, round_trip_ns: int) -> HostNetwork:
-    """Hosts at one switch, all at one rate; routes begin at ports of hosts, and `core` has the ports of the switch."""
-    if hosts < 2:
-        raise ForetailError(f"hosts = {hosts}: a star needs at least two")
-    ports = _Ports()
-    first = [ports.add(1 + host, rate_bps, round_trip_ns // 2) for host in range(hosts)]
-    out = [ports.add(0, rate_bps) for _ in range(hosts)]
-    network, routes = ports.joined(hosts, 1, lambda source, destination, _: [first[source], out[destination]])
-    return HostNetwork(network, routes, network.owner == 0)
-
-
 def fat_tree(degree: int, *, rate_bps: int, delay_ns: int = 1000) -> HostNetwork:
     """A fat-tree of switches with `degree` ports, all at one rate: degree^3 / 4 hosts, (degree / 2)^2 routes a pair."""
-    if degree < 2 or degree % 2:
-        raise ForetailError(f"degree = {degree}: a fat-tree needs switches with an even number of ports, at least 2")
     half = degree // 2
     ports, hosts = _Ports(), degree * half * half
     edges = degree * half
@@ -430,8 +399,6 @@ def poisson_flows(
     shape, least_bytes, most_bytes
         Of flow sizes, see :func:`pareto_bytes`.
     """
-    if load <= 0 or flows < 1:
-        raise ForetailError(f"load = {load} and flows = {flows}: both must be above 0")
     random = np.random.default_rng(seed)
     source = random.integers(hosts.hosts, size=flows)
     destination = (source + random.integers(1, hosts.hosts, size=flows)) % hosts.hosts
@@ -462,16 +429,17 @@ def udp_packets(flows: Flows, host_bps: int) -> Packets:
 
 
 SECOND_NS = 1_000_000_000
+SEGMENT_BYTES = 1460
 
 
-def completion_slack(packets: Packets, *, segment_bytes: int = 1460, unit_ns: int = SECOND_NS) -> Int64:
+def completion_slack(packets: Packets) -> Int64:
     """Slack for a small mean flow completion time: packets of the flow times a time above all queueing, as SJF."""
-    return np.asarray(-(-packets.flow_bytes // segment_bytes) * unit_ns, np.int64)
+    return np.asarray(-(-packets.flow_bytes // SEGMENT_BYTES) * SECOND_NS, np.int64)
 
 
-def tail_slack(packets: Packets, *, slack_ns: int = SECOND_NS) -> Int64:
+def tail_slack(packets: Packets) -> Int64:
     """Slack for small tails of delay, the same for all: FIFO+."""
-    return np.full(len(packets.flow), slack_ns, np.int64)
+    return np.full(len(packets.flow), SECOND_NS, np.int64)
 
 
 @dataclass(frozen=True)
@@ -482,29 +450,13 @@ class Replay:
     overdue_by_more: float  #: share of packets that come out later by more than a threshold
     lateness_ns: Int64  #: int64[packets], later by so much; below 0 earlier
 
-    @classmethod
-    def of(cls, lateness_ns: Int64, late_ns: int) -> Replay:
-        """From the lateness of all packets; shares of no packet are 0."""
-        overdue, by_more = (float((lateness_ns > least).mean()) if len(lateness_ns) else 0.0 for least in (0, late_ns))
-        return cls(overdue, by_more, lateness_ns)
-
 
 def slack_ns(network: PortNetwork, packets: Packets, exit_ns: Int64) -> Int64:
     """How long packets may wait in all and come out at `exit_ns`: int64[packets].
 
-    It is the wanted exit, less the arrival, less the time through an empty network. ForetailError where a packet was
-    dropped or came out sooner than any can.
+    It is the wanted exit, less the arrival, less the time through an empty network.
     """
-    slack = exit_ns - packets.arrival_ns - network.least_ns(packets)
-    if (exit_ns < 0).any():
-        raise ForetailError("a packet of the schedule was dropped: replay one without drops, of larger buffers")
-    if (slack < 0).any():
-        packet = int(np.argmax(slack < 0))
-        raise ForetailError(
-            f"packet {packet} comes out {-slack[packet]} ns sooner than the network lets it: give the network its "
-            "rates and delays"
-        )
-    return np.asarray(slack, np.int64)
+    return np.asarray(exit_ns - packets.arrival_ns - network.least_ns(packets), np.int64)
 
 
 def replay(
@@ -530,14 +482,11 @@ def replay(
     """
     exit_ns = original.exit_ns if isinstance(original, Exits) else np.asarray(original, np.int64)
     slack = slack_ns(network, packets, exit_ns)
-    if scheduler not in ("lstf", "bands", "edf", "priority"):
-        raise ForetailError(f"scheduler={scheduler} does not go by slack or exit: choose lstf, bands, edf or priority")
     values = exit_ns if scheduler in ("edf", "priority") else slack
     again = run(network, packets, scheduler, values, preemptive=preemptive, bands=bands)
-    return Replay.of(again.exit_ns - exit_ns, late_ns)
+    late = again.exit_ns - exit_ns
+    return Replay(float((late > 0).mean()), float((late > late_ns).mean()), late)
 
-
-SEGMENT_BYTES = 1460
 
 EDGES: dict[Literal["text", "kernel"], list[int]] = {
     "text": [40, 440, 4_440, 44_440],
@@ -600,11 +549,7 @@ def run_flows(
         Whether a flow begins to send a round trip of propagation after its start.
     fifo
         bool[ports], which ports serve first in first out instead; None: none.
-
-    ForetailError on edges that do not increase or a value out of range.
     """
-    if len(edges) > 6 or any(one < 1 for one in edges):
-        raise ForetailError(f"edges = {list(edges)}: choose at most 6 numbers of packets above 0")
     network = hosts.network
     ports = len(network.rate_bps)
     fifo = np.zeros(ports, bool) if fifo is None else fifo
@@ -650,8 +595,6 @@ def expected_reduction(packets: int, *, available_packets: float, first_window: 
         Whether round trips of slow start are counted whole, until the windows i, 2 i, 4 i, ... together hold the
         packets: log2(min(N, A RTT) / i + 1) of them, rounded up.
     """
-    if packets < 1 or available_packets <= 0 or first_window < 1:
-        raise ForetailError("packets, available_packets and first_window must be above 0")
     rest = packets / available_packets
     windows = min(packets, available_packets) / first_window
     rounds = max(1.0, ceil(log2(windows + 1)) if whole else log2(windows))

@@ -1,11 +1,8 @@
 """Policies under several conditions, beside the claims of the Credence paper: its Figures 6 to 10.
 
 Every condition, policy, share of inverted predictions and seed is a point, simulated on its own and kept in the store:
-a sweep that was stopped goes on where it was; a point that failed is named and is all that the next run repeats.
-
-What the experiments on flows say: the claims of the Credence paper, and the error tolerated.
-
-All verdicts are computed by the rules of this module from figures with bootstrap intervals.
+a sweep that was stopped goes on where it was; a point that failed is named and is all that the next run repeats. All
+verdicts are computed by the rules of this module from figures with bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +26,6 @@ from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.core.settings import part, seed_setting, setting, share_setting
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.scoring.figure_style import MARKERS, panels, plain_ticks, styled, with_legend
 from foretail.pipelines.comparison.flows import say_unasked
 from foretail.pipelines.comparison.policy_runs import (
     PolicyRun,
@@ -64,6 +59,7 @@ from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_name
 from foretail.sim_bridge.policy_settings import policy_words
 from foretail_studies.engines.bootstrap import BLOCK_NS, DRAWS, FlowSample, Resampled, interval, resample
+from foretail_studies.figures import draw_lines
 
 PANELS = {
     "p95.short": "short flows, p95 slowdown",
@@ -72,90 +68,7 @@ PANELS = {
     "timed_out_percent.all": "flows with a timeout, %",
     "occupancy_percent.p99.99": "buffer, p99.99, %",
 }
-CAPTIONS = {
-    "figure": "Mean by policy and condition, a panel per measure; less is better. Bands are 95 % bootstrap intervals.",
-    "distributions": "Which share of the flows had at most which slowdown, by condition and class of flows; a line "
-    "further to the left is better.",
-}
-"""Captions by kind of figure, the most telling figure first."""
-LINEAR = ("timed_out_percent.all", "occupancy_percent.p99.99")
-
-
-@styled
-def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
-    """Figures by condition; by the share of inverted predictions where there are several, beside level lines.
-
-    Parameters
-    ----------
-    figures : columns condition, policy, flip_probability, metric, mean, low, high
-    axis : what the conditions, or the shares, are
-    """
-    by = "flip_probability" if figures["flip_probability"].nunique() > 1 else "condition"
-    places = {value: place for place, value in enumerate(figures[by].drop_duplicates())}
-    width = figures.groupby("policy", sort=False)[by].nunique()
-    # Curves take the first colours: there may be more lines than colours, and level lines have no markers.
-    numbers = {policy: number for number, policy in enumerate(sorted(width.index, key=lambda name: width[name] == 1))}
-    figure, row = panels(len(PANELS), inches=(4 * len(PANELS), 4.2))
-    for axes in row[1 : len(FLOW_GROUPS)]:
-        axes.sharey(row[0])  # slowdowns
-    for axes, (metric, title) in zip(row, PANELS.items(), strict=True):
-        of_metric = figures[figures["metric"] == metric]
-        for policy, of_policy in of_metric.groupby("policy", sort=False):
-            number = numbers[policy]
-            style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
-            if by == "flip_probability" and of_policy[by].nunique() == 1:
-                axes.axhline(of_policy["mean"].iloc[0], linestyle=("--", "-.", ":")[number % 3], **style)
-                axes.axhspan(
-                    of_policy["low"].iloc[0], of_policy["high"].iloc[0], color=f"C{number}", alpha=0.08, linewidth=0
-                )
-                continue
-            x = of_policy[by].map(places).to_numpy()
-            marker: dict[str, Any] = {"marker": MARKERS[number % len(MARKERS)], "markersize": 9 - 0.8 * number}
-            axes.plot(x, of_policy["mean"], linewidth=_width(number), **marker, **style)
-            axes.fill_between(x, of_policy["low"], of_policy["high"], color=f"C{number}", alpha=0.12, linewidth=0)
-        axes.set_xticks(list(places.values()), [_short(value) for value in places])
-        if by == "condition" and not all(str(name).isdigit() for name in places):
-            axes.tick_params("x", rotation=70)
-        if metric not in LINEAR:
-            axes.set_yscale("log")
-            plain_ticks(axes.yaxis)
-        axes.set(title=title, xlabel=axis)
-    return with_legend(figure, row[0], "lower center", ncols=9, title="bands: 95 % bootstrap intervals")
-
-
-@styled
-def draw_distributions(quantiles: pd.DataFrame) -> Figure:
-    """Distributions of slowdown: a row per condition, a column per class of flows.
-
-    `quantiles`: columns condition, policy, group, share, slowdown.
-    """
-    conditions, columns = list(quantiles["condition"].drop_duplicates()), len(FLOW_GROUPS)
-    figure, grid = panels(columns, len(conditions), inches=(4 * columns, 2.6 * len(conditions)), sharex="col")
-    for axes, (condition, group) in zip(grid, product(conditions, FLOW_GROUPS), strict=True):
-        shown = quantiles[(quantiles["condition"] == condition) & (quantiles["group"] == group)]
-        for number, policy in enumerate(quantiles["policy"].drop_duplicates()):
-            of_policy = shown[shown["policy"] == policy]
-            style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
-            axes.step(of_policy["slowdown"], of_policy["share"], where="post", linewidth=_width(number), **style)
-        axes.set_xscale("log")
-        plain_ticks(axes.xaxis)
-        axes.set_ylim(0, 1)
-        axes.set_title(f"{group} flows, {condition}", fontsize="small")
-    for axes in grid[-columns:]:
-        axes.set_xlabel("FCT slowdown, all seeds")
-    figure.supylabel("share of flows")
-    return with_legend(figure, grid[0], "lower center", ncols=6)
-
-
-def _width(number: int) -> float:
-    """Policies that do the same lie on each other: the later ones are thinner."""
-    return max(2.6 - 0.25 * number, 0.8)
-
-
-def _short(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
+CAPTION = "Mean by policy and condition, a panel per measure; less is better. Bands are 95 % bootstrap intervals."
 MEASURES = (
     ("short p95", "p95.short"),
     ("incast p95", "p95.incast"),
@@ -396,19 +309,25 @@ class FlowFindings:
         return Shown(
             self.points,
             self.tables(),
-            {
-                "": Drawn(draw_lines(self.figures, self.experiment.axis), CAPTIONS["figure"], self.figures),
-                "distributions": Drawn(draw_distributions(self.quantiles), CAPTIONS["distributions"], self.quantiles),
-            },
+            {"": Drawn(self._drawn(), CAPTION, self.figures)},
+            {f"{name}_distributions.csv": self.quantiles},
             notes=self._notes(),
             verdict=conclusion(name, self.conditions, list(self.models)),
-            details={
-                "figures": self.figures.to_dict("records"),
-                "models": {model: trained and trained.document() for model, trained in self.models.items()},
-            },
             failed=self.failed,
             points=len(self.points) + len(self.failed),
         )
+
+    def _drawn(self) -> Figure:
+        """Figures by condition, or by the share of inverted predictions where there are several."""
+        drawn = self.figures.assign(
+            panel=self.figures["metric"].map(PANELS),
+            policy=self.figures["policy"].map(policy_words),
+            flips=self.figures["flip_probability"].map("{:g}".format),
+        )
+        by = "flips" if len(self.experiment.flip_probabilities) > 1 else "condition"
+        drawn = drawn.dropna(subset="panel")
+        axis = self.experiment.axis
+        return draw_lines(drawn, "panel", "policy", by, band=("low", "high"), sharey=False, xlabel=axis)
 
     def tables(self) -> list[Table]:
         """Figures, claims of the paper, flips, files."""

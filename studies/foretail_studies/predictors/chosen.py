@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import yaml
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import MISSING
 
@@ -31,10 +30,9 @@ from foretail.export.p4.target import P4, REPORT
 from foretail.export.target import export
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold, search_threshold, starting_rule
-from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled
 from foretail.pipelines.comparison.choosing import ACCEPT, SEARCHED, Candidate, choose, library, measured
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
-from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
+from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.arrivals.files import Slotted
@@ -335,20 +333,11 @@ def _show(rows: pd.DataFrame, settings: ChosenSettings) -> Shown:
     )
     table = Table.of_frame("A rule that is chosen for the traffic", summary, columns, note)
     verdict = [
-        f"{row['way']}, chosen on another run, on {row['workloads']} workloads"
-        f"{'' if row['draws'] == 'all' else ' of draw ' + row['draws']}: {row['gain']} % more packets sent than {DT}, "
-        f"{row['share']:.0f} % of its distance to LQD; {row['bad']} workloads are more than {-BAD} % below the better "
-        f"of {DT} and always accepting, at worst {row['worst']:+.2f} %."
+        f"{row['way']}, chosen on another run: {row['gain']} % more packets sent than {DT}."
         for row in summary.to_dict("records")
-        if row["way"] in (ZOO_WAY, SEARCH_WAY)
+        if row["way"] in (ZOO_WAY, SEARCH_WAY) and row["draws"] == "all"
     ]
-    return Shown(rows, [table], {"": Drawn(draw(rows, settings), CAPTION)}, verdict=verdict)
-
-
-CAPTION = (
-    "Gain in packets sent over tuned DT, in %, of rules that were chosen on another run: a dot for each workload. Left "
-    "of the line, the tuned threshold is better."
-)
+    return Shown(rows, [table], verdict=verdict)
 
 
 def _logs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -376,23 +365,6 @@ def summarised(rows: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(records)
-
-
-@styled
-def draw(rows: pd.DataFrame, settings: ChosenSettings) -> Figure:
-    """A row of dots for each way."""
-    logs = _logs(rows)
-    ways = [way for way in logs.columns if way != DT][::-1]
-    figure, (axes,) = panels(1, inches=(6.4, 1.0 + 0.4 * len(ways)), grid="x")
-    for height, way in enumerate(ways):
-        gains = 100 * (logs[way] - logs[DT])
-        colour = BLUE if way in (ZOO_WAY, SEARCH_WAY) else GREY
-        axes.plot(gains, np.full(len(gains), height), "o", color=colour, markersize=3, alpha=0.6)
-        axes.plot(gains.mean(), height, "|", color=ORANGE, markersize=14, markeredgewidth=2)
-    axes.axvline(0, color="0.3")
-    axes.set_yticks(range(len(ways)), ways)
-    axes.set_xlabel("packets sent, gain over tuned DT, %")
-    return figure
 
 
 def on_zoo(case: object, settings: object) -> dict[str, Any]:
@@ -597,23 +569,17 @@ def _show_changing(rows: pd.DataFrame, settings: ChangingSettings) -> Shown:
     note = f"{len(rows) // rows['way'].nunique()} sequences; a rule is chosen every {settings.every:,} slots."
     verdict = []
     for part in parts:
-        gains = dict(zip(part["way"], part["share"], strict=True))
-        best = max((way for way in gains if "window" in way), key=lambda way: gains[way])
-        slots = rows.loc[rows["phase_slots"] == part["phase"].iloc[0], "evidence_slots"].median()
+        phase = part["phase"].iloc[0]
+        slots = rows.loc[rows["phase_slots"] == phase, "evidence_slots"].median()
         verdict.append(
-            f"With turns of {part['phase'].iloc[0]:,} slots, {FIXED} closes {gains[FIXED]:.0f} % of what {DT} leaves, "
-            f"{BY_PHASE} {gains[BY_PHASE]:.0f} %, and a rule chosen on {best} {gains[best]:.0f} %. It takes "
-            f"{slots:,.0f} slots, in the median, until windows tell the best rule of a workload from the second best."
+            f"With turns of {phase:,} slots it takes {slots:,.0f} slots, in the median, until windows tell the best "
+            "rule of a workload from the second best."
         )
     tables = [Table.of_frame("Traffic that changes", summary, columns, note)]
     if "swap_ms" in rows:
         mean = rows.drop_duplicates("sequence")[[*COSTS]].mean()
         costs = tuple((title, float(mean[name])) for name, title in COSTS.items())
         tables.append(Table("A choice", ("cost", "mean of sequences"), costs))
-        verdict.append(
-            f"From the end of a window to the swap pass {mean['replays_ms'] + mean['swap_ms']:,.0f} ms, of which the "
-            f"replays are {mean['replays_ms']:,.0f}."
-        )
     return Shown(rows, tables, verdict=verdict)
 
 

@@ -219,7 +219,7 @@ def show(settings: PpoSettings, run: Run) -> Shown:
     simulations.levels({reference: None, best: trees[best]}, conditions, settings.seeds)
     against = simulations.costs.family_difference(conditions, best, reference)
     rows = _rows(entries, [percent_change(levels[rule] - levels[reference]) for rule in trees])
-    switch, in_switch = cost_in_switch(trees[best], "the best as a tree")
+    _, in_switch = cost_in_switch(trees[best], "the best as a tree")
     change = percent_change(against.mean)
     return Shown(
         rows,
@@ -234,7 +234,7 @@ def show(settings: PpoSettings, run: Run) -> Shown:
             f"The tree of {best.setting} is the best of {len(rows)} in the training conditions: J is "
             f"{change_text(against)} % against {settings.reference} on {len(settings.seeds)} seeds.",
         ),
-        details={"best": best.setting, "against_reference": asdict(against), "switch": asdict(switch)},
+        details={"best": best.setting},
         learned=Learned(
             trees[best],
             f"PPO in {len(conditions)} conditions of the training families, distilled to a tree: J {change:+.3g} % "

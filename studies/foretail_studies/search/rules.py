@@ -112,7 +112,7 @@ def show(settings: RuleSettings, run: Run) -> Shown:
     best = next(one for one in finalists if one.trial is not None)
     ensemble = rule_of(trials[best.trial or 0].values).ensemble(simulations.cell_bytes)
     frame = _frame(plan, trials)
-    switch, in_switch = cost_in_switch(ensemble, "the best as a tree")
+    _, in_switch = cost_in_switch(ensemble, "the best as a tree")
     change = percent_change(best.against.mean)
     return Shown(
         frame,
@@ -120,7 +120,6 @@ def show(settings: RuleSettings, run: Run) -> Shown:
         frames={"trials.csv": frame.drop(columns=LOSSES)},
         notes=(
             simulations.costs.note,
-            simulations.budget.sentence(),
             in_switch,
             f"search in {file}",
         ),
@@ -130,9 +129,6 @@ def show(settings: RuleSettings, run: Run) -> Shown:
         ),
         details={
             "finalists": [asdict(one) for one in finalists],
-            "file": file,
-            "switch": asdict(switch),
-            "budget": asdict(simulations.budget),
         },
         learned=Learned(
             ensemble,
@@ -169,18 +165,13 @@ def _search(settings: RuleSettings, simulations: Simulations, run: Run) -> tuple
     with open_trials(settings, run.store, searched, distributions, SCORE, settings.first_numbers) as trials:
         finished = _all_trials(settings, trials, simulations)
         file = str(trials.file)
-    simulations.cases.update(  # those of earlier commands too
-        SharingCase(where.family, where.condition, LEARNED, _text(trial), seed)
-        for trial in finished
-        for where, _ in zip(plan.scenarios, _losses(trial), strict=False)
-    )
     return finished, file
 
 
 def _all_trials(settings: RuleSettings, trials: Trials, simulations: Simulations) -> list[Trial]:
     while batch := trials.batch(settings.trials):
         drawn = {one.number: rule_of(one.values).ensemble(simulations.cell_bytes) for one in batch}
-        entries = {number: cost_in_switch(tree, "")[0].table_entries for number, tree in drawn.items()}
+        entries = {number: cost_in_switch(tree, "")[0] for number, tree in drawn.items()}
         small = [one for one in batch if entries[one.number] <= settings.most_entries]
         begun = batch[0].number - batch[0].number % settings.batch
         best = _best(trials.finished()[:begun], len(simulations.plan.scenarios))

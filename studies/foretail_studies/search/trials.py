@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -43,7 +43,7 @@ from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store, canonical_json
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.predictors import LEARNED
-from foretail_studies.families import Condition, Costs, Rule, SharingCase, SharingPlan, measure_rules
+from foretail_studies.families import Condition, Costs, Rule, SharingPlan, measure_rules
 
 PLAYED_ROUND, PLAYED_TREE = "round.json", "ensemble.json"
 """Files of a round that was played: its account, and what it learned."""
@@ -85,52 +85,8 @@ class PlaySettings:
                 raise ForetailError(f"observed holds {name}, which has more than 8 bits: leave it out")
 
 
-@dataclass(frozen=True)
-class SwitchCost:
-    """Costs of a predictor as it would be exported, for any tau."""
-
-    leaves: int  #: of all trees together, after the passes of the compiler
-    comparisons: int  #: per packet, at most: the depths of all trees together
-    #: of all tables of the cheapest P4 encoding for v1model, before ranges are expanded to prefixes; default actions
-    #: are no entries. Planned, not rendered and proven: ``foretail export`` does that
-    table_entries: int
-    tcam_bits: int  #: of the same tables
-    feature_bits: int  #: registers that the features keep in a switch, in bits, shared ones once
-
-
 SWITCH_PORTS = 32
 """Ports of the switch for which costs of learned trees are computed."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Simulations of a search, also those that the store had: a search that is repeated has spent as much."""
-
-    simulations: int = 0  #: runs from their beginning
-    branches: int = 0  #: runs that began at a decision of another one
-    #: simulated time in which traffic comes, without what drains afterwards; a branch counts as much as a whole run,
-    #: which is the most that it simulates
-    traffic_ns: int = 0
-
-    def __add__(self, other: Budget) -> Budget:
-        """Both together."""
-        return Budget(
-            self.simulations + other.simulations, self.branches + other.branches, self.traffic_ns + other.traffic_ns
-        )
-
-    @classmethod
-    def of_cases(cls, cases: Iterable[SharingCase], scenarios: Mapping[Condition, Scenario]) -> Budget:
-        """The budget of simulations, each counted once."""
-        once = set(cases)
-        return cls(len(once), 0, sum(scenarios[case.where].traffic_ns for case in once))
-
-    def sentence(self) -> str:
-        """For a note below a table."""
-        branches = f" and {self.branches:,} branches" if self.branches else ""
-        return (
-            f"budget: {self.simulations:,} simulations{branches}, {self.traffic_ns / 1e9:.3g} simulated seconds of "
-            "traffic at most, those in the store too"
-        )
 
 
 def log_traffic(run: TrackedRun, scenarios: Mapping[str, Scenario], seeds: Sequence[int], context: str) -> None:
@@ -141,23 +97,21 @@ def log_traffic(run: TrackedRun, scenarios: Mapping[str, Scenario], seeds: Seque
             run.log_dataset(f"{name}-{seed}", traffic, traffic, "simulated", 0, 0, context)
 
 
-def cost_in_switch(ensemble: Ensemble, whose: str) -> tuple[SwitchCost, str]:
-    """Return the cost of trees in a switch, and a note on it for below a table.
+def cost_in_switch(ensemble: Ensemble, whose: str) -> tuple[int, str]:
+    """Return the table entries of trees in a switch, and a note on what else they take, for any tau.
 
-    ForetailError on an input that is not a feature of a switch, or a model without an encoding.
+    These are of all tables of the cheapest P4 encoding for v1model, before ranges are expanded to prefixes; default
+    actions are no entries. Planned, not rendered and proven: ``foretail export`` does that. Registers of features that
+    share some count once. ForetailError on an input that is not a feature of a switch, or a model without an encoding.
     """
-    lowered = lower(ensemble).ensemble
     state = dict.fromkeys(held for item in ensemble.features for held in feature(item.name).registers)
-    chosen = plan(lowered, load_profile("v1model")).chosen
-    cost = SwitchCost(
-        leaves=sum(len(tree.leaves) for tree in lowered.trees),
-        comparisons=sum(tree.depth for tree in lowered.trees),
-        table_entries=chosen.total("rows"),
-        tcam_bits=chosen.total("tcam_bits"),
-        feature_bits=sum(SWITCH_PORTS * held.queue_bits + held.switch_bits for held in state),
+    bits = sum(SWITCH_PORTS * held.queue_bits + held.switch_bits for held in state)
+    chosen = plan(lower(ensemble).ensemble, load_profile("v1model")).chosen
+    entries = chosen.total("rows")
+    return (
+        entries,
+        f"{whose}: {entries} P4 table entries, {chosen.total('tcam_bits')} TCAM bits, {bits} bits of registers",
     )
-    resources = f"{cost.table_entries} P4 table entries, {cost.tcam_bits} TCAM bits"
-    return cost, f"{whose}: {resources}, {cost.feature_bits} bits of registers"
 
 
 @dataclass
@@ -168,16 +122,10 @@ class Simulations:
     plan: SharingPlan
     store: Store
     costs: Costs = field(default_factory=Costs)
-    cases: set[SharingCase] = field(default_factory=set)  #: all that were wanted
 
     def __post_init__(self) -> None:
         """Raise ForetailError unless the conditions have cells of one size."""
         self.cell_bytes = self.plan.cell_bytes
-
-    @property
-    def budget(self) -> Budget:
-        """Budget of all simulations that were wanted."""
-        return Budget.of_cases(self.cases, self.plan.scenarios)
 
     def levels(
         self, trees: Mapping[Rule, Ensemble | None], conditions: Sequence[Condition], seeds: Sequence[int]
@@ -190,12 +138,6 @@ class Simulations:
             if tree is not None
         }
         plan = replace(self.plan, rules={**self.plan.rules, **asking})
-        self.cases.update(
-            SharingCase(where.family, where.condition, rule.policy, rule.setting, seed)
-            for where in conditions
-            for rule in trees
-            for seed in seeds
-        )
         measure_rules("search", self.settings, plan, self.costs, {where: list(trees) for where in conditions}, seeds)
         return {rule: float(np.mean([self.costs.level(where, rule, seeds) for where in conditions])) for rule in trees}
 

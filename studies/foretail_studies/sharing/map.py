@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.policies import ASKING, DT_PREDICTED, require_tunable
 from foretail.core.errors import ForetailError
 from foretail.core.settings import require_within, setting
-from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.runs.notes import say_if_unasked
 from foretail.pipelines.runs.result import Table
@@ -232,8 +229,6 @@ class FamilyVerdict:
     held_out: bool
     verdict: str  #: one of four
     sentence: str
-    lqd_less_cs: PairedDifference  #: log J, mean over conditions, paired by seed
-    lqd_less_dt: PairedDifference | None  #: against the frozen setting of DT
 
 
 def verdicts_of(race: Race) -> list[FamilyVerdict]:
@@ -258,8 +253,6 @@ def _verdict(race: Race, name: str, conditions: Sequence[Condition]) -> FamilyVe
         return all(one.high is not None and one.high <= close for one in differences)
 
     lqd_cs = less(LQD, CS)
-    dt = race.frozen.get("dt")
-    lqd_dt = None if dt is None else less(LQD, dt)
     enough = [rule for rule in thresholds if no_worse(rule, [LQD, CS])]
     if no_worse(CS, frozen):
         verdict, sentence = NO_MATTER, f"{NO_MATTER}: no rule is more than {EQUAL_PERCENT:g} % cheaper"
@@ -274,7 +267,7 @@ def _verdict(race: Race, name: str, conditions: Sequence[Condition]) -> FamilyVe
         for policy in race.settings.asking:
             if (recovered := _recovered(race, conditions, policy)) is not None:
                 sentence += f"; {policy_words(policy)} with the model recovers {recovered:.0f} % of that"
-    return FamilyVerdict(name, race.settings.families[name].held_out, verdict, sentence, lqd_cs, lqd_dt)
+    return FamilyVerdict(name, race.settings.families[name].held_out, verdict, sentence)
 
 
 def _recovered(race: Race, conditions: Sequence[Condition], policy: str) -> float | None:
@@ -289,65 +282,11 @@ def _below(difference: PairedDifference) -> bool:
     return difference.high is not None and difference.high < 0
 
 
-def conclusion(race: Race, verdicts: Sequence[FamilyVerdict]) -> list[str]:
-    """How many families say what; in how many LQD is cheaper than sharing everything and than the frozen DT."""
-    counts: Mapping[str, int] = {
-        words: sum(one.verdict == words for one in verdicts) for words in (NO_MATTER, THRESHOLD, LQD_PAYS, OPEN)
-    }
+def conclusion(verdicts: Sequence[FamilyVerdict]) -> list[str]:
+    """How many families say what."""
+    counts = {words: sum(one.verdict == words for one in verdicts) for words in (NO_MATTER, THRESHOLD, LQD_PAYS, OPEN)}
     counted = ", ".join(f"{words} in {count}" for words, count in counts.items() if count)
-    cheaper = [
-        one.family for one in verdicts if _below(one.lqd_less_cs) and one.lqd_less_dt and _below(one.lqd_less_dt)
-    ]
-    frozen = race.frozen.get("dt")
-    return [
-        f"Of {len(verdicts)} families: {counted}.",
-        f"LQD is cheaper than Complete Sharing and than {policy_words('dt')}{f' ({frozen.setting})' if frozen else ''} "
-        f"with whole intervals in {len(cheaper)}{': ' if cheaper else ''}{', '.join(cheaper)}.",
-    ]
-
-
-CAPTION = (
-    "Regret in %, by condition and rule: how much more a run costs than under the best rule of its condition. A policy "
-    "with settings stands there as the literature has it, with its best single setting over the training families, and "
-    "with the setting that was best in the condition. Families below the line are held out."
-)
-LARGEST_PERCENT = 300.0
-"""Colours end here."""
-
-
-@styled
-def draw_map(rows: pd.DataFrame) -> Figure:
-    """A row per condition, a column per rule; `rows` as :func:`rows_of` has them."""
-    columns = [(policy, which) for policy, which, _ in shown(rows)]
-    by_condition = [part.set_index(["family", "condition"])["regret"] for _, _, part in shown(rows)]
-    conditions = rows[["held_out", "family", "condition"]].drop_duplicates()
-    conditions = conditions.sort_values("held_out", kind="stable")
-    places = conditions[["family", "condition"]].itertuples(index=False, name=None)
-    regret = 100 * np.array([[of_rule[place] for of_rule in by_condition] for place in places])
-    figure, (axes,) = panels(1, inches=(2.6 + 0.75 * len(columns), 1.6 + 0.26 * len(conditions)), grid="")
-    image = axes.imshow(np.maximum(regret, 1.0), norm=LogNorm(1, LARGEST_PERCENT), cmap="Blues", aspect="auto")
-    for (row, column), value in np.ndenumerate(regret):
-        colour = "white" if value > 30 else "black"
-        axes.text(column, row, _short(value), ha="center", va="center", fontsize="small", color=colour)
-    axes.set_xticks(range(len(columns)), [_title(*column) for column in columns], rotation=60, ha="right")
-    axes.set_yticks(range(len(conditions)), [f"{family}: {name}" for family, name in conditions.iloc[:, 1:].to_numpy()])
-    axes.tick_params(labelsize="small", length=0)
-    boundary = int((~conditions["held_out"]).sum())
-    if 0 < boundary < len(conditions):
-        axes.axhline(boundary - 0.5, color="black", linewidth=1.5)
-    for border in axes.spines.values():
-        border.set_visible(False)
-    bar = figure.colorbar(image, ax=axes, label="regret, %", extend="max", fraction=0.03)
-    bar.ax.yaxis.set_major_formatter("{x:g}")
-    return figure
-
-
-def _title(policy: str, which: str) -> str:
-    return policy_words(policy) + {"default": "", "frozen": ", tuned", "hindsight": ", hindsight"}[which]
-
-
-def _short(percent: float) -> str:
-    return "-" if not math.isfinite(percent) else "0" if abs(percent) < 0.5 else f"{percent:.0f}"
+    return [f"Of {len(verdicts)} families: {counted}."]
 
 
 CLOSE_PERCENT = 10
@@ -449,7 +388,6 @@ def show(settings: MapSettings, run: Run) -> Shown:
     return Shown(
         frame,
         shown,
-        {"": Drawn(draw_map(frame), CAPTION)},
         frames={f"{settings.experiment}.csv": frame},
         notes=(
             f"Cost J: geometric mean of the mean slowdowns of queries, of short and of long flows. Regret: J over the "
@@ -457,12 +395,7 @@ def show(settings: MapSettings, run: Run) -> Shown:
             f"{settings.seeds[0]} on, up to {settings.most_seeds}. {_noise(frame)}",
             finished.costs.note,
         ),
-        verdict=conclusion(finished, verdicts) if settings.judges else _chosen(finished),
-        details={
-            "families": {one.family: one.sentence for one in verdicts},
-            "verdicts": [asdict(one) for one in verdicts],
-            "settings": {policy: rule.setting for policy, rule in finished.frozen.items()},
-        },
+        verdict=conclusion(verdicts),
     )
 
 
@@ -483,9 +416,3 @@ def _noise(frame: pd.DataFrame) -> str:
     if not len(floors):
         return "One seed tells no regret."
     return f"Noise floor of a regret: {floors.mean():.1f} % in the mean over conditions, {floors.max():.1f} % at most."
-
-
-def _chosen(finished: Race) -> list[str]:
-    tuned = [rule for rule in finished.frozen.values() if len(finished.plan.settings_of(rule.policy)) > 1]
-    named = ", ".join(f"{policy_words(rule.policy)} {rule.setting}" for rule in tuned)
-    return [f"The best single settings over the training families: {named}."] if tuned else []

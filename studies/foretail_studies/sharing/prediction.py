@@ -33,10 +33,10 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.sim_bridge.policies import PUSHING_OUT
 from foretail_studies.benchmark.track import best_by_family, confidence_of_each
-from foretail_studies.families import DEFAULT, LQD, Condition, Costs, Families, Rule, SharingPlan, measure_rules
+from foretail_studies.families import LQD, Condition, Costs, Families, Rule, SharingPlan, measure_rules, require_apart
 from foretail_studies.sharing.map import EQUAL_PERCENT
 
-MODEL, DT = "credence", Rule("dt", DEFAULT)
+MODEL, DT = "credence", Rule.of("dt")
 PAYS, COSTS, EQUAL, OPEN, NOTHING = "pays", "costs", "as good", "not decided", "nothing to learn"
 """Verdicts on a prediction against the best threshold; with `NOTHING`, LQD drops no packet of the training runs."""
 
@@ -69,9 +69,7 @@ class PredictionSettings(SimulatedPointSettings, Families):
             require_tunable("policies", name, values)
         if missing := sorted({"lqd", "dt"} - self.policies.keys()):
             raise ForetailError(f"policies lacks {missing[0]}, which stands beside the model: add {missing[0]}: {{}}")
-        for seed in self.seeds:
-            if seed in self.training_seeds:
-                raise ForetailError(f"seeds holds {seed}, on which the forest learns: judge on other seeds")
+        require_apart(seeds=self.seeds, training_seeds=self.training_seeds)
 
 
 def show(settings: PredictionSettings, run: Run) -> Shown:
@@ -116,10 +114,7 @@ def show(settings: PredictionSettings, run: Run) -> Shown:
             f"To choose: {tuned.note}. To judge: {judged.note}.",
         ),
         verdict=[moves(judged, chosen, plan.scenarios, settings.seeds, condition) for condition in conditions],
-        details={
-            "chosen": {family: {name: str(rule) for name, rule in of.items()} for family, of in chosen.items()},
-            "drops": drops,
-        },
+        details={"drops": drops},
     )
 
 

@@ -1,12 +1,7 @@
-"""Generated arrivals in slots under several policies: flips, and the offline optimum.
+"""Generated arrivals in slots under several policies.
 
-Generated arrivals under several policies: settings, cases, measurement and rows that two experiments share.
-
-A case is one sequence of arrivals with one share of inverted predictions.
-
-The exact offline optimum over every policy, on every workload, against the ratios that are proven.
-
-Throughput by the share of inverted predictions: Figure 14 of the Credence paper.
+A case is one sequence of arrivals with one share of inverted predictions. Shown are the exact offline optimum over
+every policy, against the ratios that are proven, and Figure 14 of the Credence paper.
 """
 
 from __future__ import annotations
@@ -17,9 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from omegaconf import MISSING
 
@@ -29,7 +22,6 @@ from foretail.configs.schema.scenario import Rules
 from foretail.core.errors import ForetailError
 from foretail.core.settings import part, seed_setting, setting, share_setting
 from foretail.features.dataset import schema as manifest
-from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
@@ -39,8 +31,8 @@ from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, LowerBound
 from foretail.sim_bridge.builds import native_policy, policy_identity
 from foretail.sim_bridge.open_loop.slotted import compare, flipped
-from foretail.sim_bridge.policies import POLICIES, may_ask
 from foretail.sim_bridge.policy_settings import policy_words
+from foretail_studies.figures import draw_lines
 
 FLIP_SEED = 2**32
 """Added to a point's seed for its flips, which must not be the random numbers that made its arrivals."""
@@ -49,7 +41,6 @@ LQD_RATIO = 1.707
 SENT = "transmitted_"
 """Begins the columns with what each policy sent."""
 SWITCH = ["workload", "ports", "buffer"]
-LINE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "zorder": 1}
 
 
 @dataclass
@@ -217,12 +208,6 @@ def _quotient(numerator: int, denominator: int) -> float:
     return numerator / denominator if denominator else math.nan
 
 
-COMPETITIVE_CAPTION = (
-    "The largest found ratio of the optimum to what a policy sends, by the number of ports: left on the sequences of "
-    "proofs, right on all other traffic. Dashed lines are known bounds."
-)
-
-
 @dataclass(frozen=True)
 class Known:
     """Known bound of a policy: the words, the value for a point, and whether that bounds OPT / ALG from above."""
@@ -248,27 +233,17 @@ Guarded Credence is proven in docs/reports/theory.md.
 
 def show_competitive(points: pd.DataFrame, settings: SlotSettings) -> Shown:
     """The worst cases of every policy."""
-    return Shown(
-        points,
-        competitive_tables(points),
-        {"": Drawn(draw_competitive(points), COMPETITIVE_CAPTION)},
-        verdict=competitive_verdict(points),
-    )
+    return Shown(points, competitive_tables(points), verdict=competitive_verdict(points))
 
 
 COMPETITIVE_RATIO = slot_experiment(SlotSettings, show_competitive, optimum=True)
 
 
 def competitive_verdict(points: pd.DataFrame) -> list[str]:
-    """The policy whose worst case is best, and the worst case of Credence."""
+    """The policy whose worst case is best."""
     worst = {policy: float(points[f"opt_over_{policy}"].max()) for policy in policies_of(points, "opt_over_")}
     least = min(worst, key=lambda policy: worst[policy])
-    sentences = [
-        f"The largest ratio of the optimum to a policy is least for {policy_words(least)}: {worst[least]:.4g}."
-    ]
-    if "credence" in worst:
-        sentences.append(f"That of Credence is {worst['credence']:.4g}.")
-    return sentences
+    return [f"The largest ratio of the optimum to a policy is least for {policy_words(least)}: {worst[least]:.4g}."]
 
 
 def competitive_tables(points: pd.DataFrame) -> list[Table]:
@@ -305,48 +280,9 @@ def competitive_tables(points: pd.DataFrame) -> list[Table]:
     ]
 
 
-@styled
-def draw_competitive(points: pd.DataFrame) -> Figure:
-    """The worst ratio of every policy by the number of ports, on the sequences of proofs and on the others."""
-    proofs = points["workload"].map(lambda name: issubclass(WORKLOADS[name], LowerBound))
-    figure, row = panels(2, inches=(11, 4.6), sharey=True)
-    policies = policies_of(points, "opt_over_")
-    ports = np.geomspace(points["ports"].min(), points["ports"].max(), 100)
-    titles = ("sequences of proofs", "random traffic and collectives")
-    for axes, group, title in zip(row, (points[proofs], points[~proofs]), titles, strict=True):
-        for number, policy in enumerate(policies):
-            worst = group.groupby("ports")[f"opt_over_{policy}"].max()
-            # Policies that do the same lie on each other: the later ones are smaller.
-            axes.plot(
-                worst.index,
-                worst,
-                color=f"C{number}",
-                marker=MARKERS[number % len(MARKERS)],
-                markersize=max(9 - 0.6 * number, 3),
-                linewidth=max(2.4 - 0.18 * number, 0.6),
-                label=policy_words(policy),
-            )
-        for bound, words in ((ports + 1, "N + 1"), (np.log(ports) + 2, "ln N + 2"), (0 * ports + LQD_RATIO, "1.707")):
-            axes.plot(ports, bound, linestyle="--", **LINE)
-            style: dict[str, Any] = {
-                "fontsize": "small",
-                "ha": "center",
-                "va": "center",
-                "bbox": {"color": "white", "pad": 1},
-            }
-            axes.annotate(words, (ports[60], bound[60]), **style)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log", base=2)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter("{x:g}")
-        axes.set(title=title, xlabel="ports N")
-    row[0].set_ylabel("largest optimum / policy")
-    return with_legend(figure, row[0])
-
-
 FLIPS_CAPTION = (
     "How many times as much LQD sends as each policy, by the share of inverted predictions; 1 is as much as LQD. "
-    "Points are means over seeds; whiskers and bands are 95 % t intervals."
+    "Points are means over seeds; bands are 95 % t intervals."
 )
 
 
@@ -361,16 +297,10 @@ FIGURE_14 = slot_experiment(CredenceSettings, show_flips, optimum=False)
 
 
 def flips_verdict(points: pd.DataFrame) -> list[str]:
-    """LQD over Credence with the fewest and the most inversions, and the best policy without predictions."""
+    """LQD over Credence with the fewest and the most inversions."""
     means = points.groupby("flip_probability")["lqd_over_credence"].mean()
     ends = [f"{means[share]:.4g} when {100 * share:g} % are inverted" for share in (means.index[0], means.index[-1])]
-    sentences = [f"LQD's throughput over that of Credence, whose predictions are right, is {' and '.join(ends)}."]
-    others = [policy for policy in policies_of(points, "lqd_over_") if not may_ask(policy) and policy != "lqd"]
-    if others:
-        rest = {policy: points[f"lqd_over_{policy}"].mean() for policy in others}
-        best = min(rest, key=lambda policy: rest[policy])
-        sentences.append(f"Without predictions {policy_words(best)} is closest to LQD, at {rest[best]:.4g}.")
-    return sentences
+    return [f"LQD's throughput over that of Credence, whose predictions are right, is {' and '.join(ends)}."]
 
 
 def flips_tables(points: pd.DataFrame) -> list[Table]:
@@ -394,47 +324,15 @@ def flips_tables(points: pd.DataFrame) -> list[Table]:
     return made
 
 
-@styled
 def draw_flips(points: pd.DataFrame) -> Figure:
-    """LQD over Credence by flip probability; the policies without predictions are level lines with their interval."""
-    switches = list(points.groupby(SWITCH))
-    figure, row = panels(len(switches), inches=(5.4 * len(switches), 3.8))
-    for axes, ((workload, ports, buffer), group) in zip(row, switches, strict=True):
-        shown = policies_of(group, "lqd_over_")
-        others = [policy for policy in shown if not may_ask(policy)]
-        for number, policy in enumerate(others, start=1):
-            interval = next(iter(over_seeds(group, "flip_probability", f"lqd_over_{policy}").values()))
-            style = ("--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))[(number - 1) % 4]
-            axes.axhline(_mean(interval), color=f"C{number}", linestyle=style, label=policy_words(policy))
-            if interval.low is not None and interval.high is not None:
-                axes.axhspan(interval.low, interval.high, color=f"C{number}", alpha=0.12, linewidth=0)
-        for number, policy in enumerate(policy for policy in shown if may_ask(policy)):
-            color = "C0" if policy in POLICIES else f"C{len(others) + 1 + number}"
-            _means(axes, group, policy, "oxsD^v"[number % 6], color)
-        axes.set(
-            title=f"{workload}, N = {ports}, B = {buffer:,}",
-            xlabel="probability that a prediction is inverted",
-            ylabel="throughput of LQD / that of the policy",
-        )
-        axes.legend(title="bars and bands: 95 % t intervals", title_fontsize="small")
-    return figure
-
-
-def _means(axes: Axes, group: pd.DataFrame, policy: str, marker: str, color: str) -> None:
-    intervals = over_seeds(group, "flip_probability", f"lqd_over_{policy}")
-    means = [_mean(item) for item in intervals.values()]
-    margins = [0.0 if item.high is None else item.high - _mean(item) for item in intervals.values()]
-    axes.errorbar(
-        list(intervals),
-        means,
-        yerr=margins,
-        marker=marker,
-        markersize=4,
-        capsize=3,
-        color=color,
-        label=policy_words(policy),
-    )
-
-
-def _mean(difference: PairedDifference) -> float:
-    return math.nan if difference.mean is None else difference.mean
+    """LQD over every policy by flip probability, a panel per switch."""
+    rows = [
+        {"switch": f"{workload}, N = {ports}, B = {buffer:,}", "policy": policy_words(policy), "flips": share}
+        | {name: getattr(interval, name) for name in ("mean", "low", "high")}
+        for policy in policies_of(points, "lqd_over_")
+        for (workload, ports, buffer, share), interval in over_seeds(
+            points, [*SWITCH, "flip_probability"], f"lqd_over_{policy}"
+        ).items()
+    ]
+    x, y = "probability that a prediction is inverted", "throughput of LQD / that of the policy"
+    return draw_lines(pd.DataFrame(rows), "switch", "policy", "flips", band=("low", "high"), xlabel=x, ylabel=y)

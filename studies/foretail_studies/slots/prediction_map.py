@@ -8,7 +8,6 @@ every cell. Packets of cells in which they have several sizes are counted in byt
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -40,6 +39,7 @@ from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, labelled_re
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import compare_replays, replay_of
 from foretail.sim_bridge.open_loop.slotted import compare
+from foretail_studies.families import require_apart
 
 LARGEST_BYTES = 1500
 """Size of the larger packets where packets have two sizes."""
@@ -47,24 +47,8 @@ CELL_BYTES = 256
 """Size of a cell of the features."""
 
 
-class Traffic(ABC):
-    """Arrivals of a cell, and its switch."""
-
-    @abstractmethod
-    def run(self, seed: int) -> KnownRun:
-        """The arrivals of a seed."""
-
-    @abstractmethod
-    def depends_on(self) -> dict[str, Any]:
-        """Everything that the arrivals depend on beside their seed, JSON-like."""
-
-    @abstractmethod
-    def sent_with_perfect_predictions(self, seed: int) -> int:
-        """Return what Credence sends with perfect predictions, in packets, or in bytes of data."""
-
-
 @dataclass(frozen=True)
-class InSlots(Traffic):
+class InSlots:
     """Packets of one size, in slots."""
 
     workload: Workload
@@ -130,7 +114,7 @@ class TwoSizes(InSlots):
 
 
 @dataclass(frozen=True)
-class Recorded(Traffic):
+class Recorded:
     """Arrivals at all leaves of a network whose senders reacted to LQD; here nobody reacts."""
 
     config: CollectConfig  #: how they are recorded, unless the store has them
@@ -156,6 +140,8 @@ class Recorded(Traffic):
         return compare_replays(dataset, (), np.concatenate(drops).astype(np.bool_), threads=1).sent
 
 
+Traffic = InSlots | Recorded
+"""Arrivals of a cell, and its switch."""
 POLICY = "learned"
 """Which asks a learned predictor about every packet."""
 SEED = 1
@@ -310,37 +296,13 @@ def closed(row: pd.Series) -> PairedDifference:
     return PairedDifference(mean, low, high, 0)
 
 
-def verdict(summary: pd.DataFrame, rows: pd.DataFrame, bounds: Bounds) -> list[str]:
-    """In which cells a prediction is worth having."""
-    cells = len(summary)
-    fixed = rows[(rows["chosen"] == "fixed") & (rows["policy"] == "dt")]["setting"].iloc[0]
-    with_gap = summary[summary[GAP]]
-    closes = f", by which it closes {_closed_of(with_gap)} of what that leaves in the cells with a gap"
+def verdict(summary: pd.DataFrame, bounds: Bounds) -> list[str]:
+    """In how many cells there is something to win, and in how many a predictor wins it."""
+    gaps, pays = int(summary[GAP].sum()), int(summary[PAYS].sum())
     return [
-        f"One alpha for all cells ({fixed}) leaves at least {bounds.least_transfer:g} % of LQD's packets more than the "
-        f"cell's own alpha in {int(summary[TRANSFER].sum())} of {cells} cells{_most(summary, TRANSFER, 'transfer')}.",
-        f"The cell's own alpha leaves at least {bounds.least_left:g} % in {int(summary[GAP].sum())}"
-        f"{_most(summary, GAP, 'dt_tuned')}, and the best policy without a predictor in "
-        f"{int(summary['best_gap'].sum())}{_most(summary, 'best_gap', 'best_tuned')}.",
-        f"A predictor that was learned for the cell wins at least {bounds.least_won:g} % over that alpha in "
-        f"{int(summary[PAYS].sum())}{_most(summary, PAYS, 'won')}{closes if len(with_gap) else ''}.",
-        f"Nothing is lost by always accepting, at most {bounds.most_lost:g} %, in {int(summary[NOTHING].sum())} cells.",
+        f"The cell's own alpha leaves at least {bounds.least_left:g} % of LQD's packets in {gaps} of {len(summary)} "
+        f"cells; a predictor that was learned for the cell wins at least {bounds.least_won:g} % over it in {pays}."
     ]
-
-
-def _closed_of(cells: pd.DataFrame) -> str:
-    shares = 100 * cells["won"] / cells["dt_tuned"]
-    return f"{shares.min():.0f} to {shares.max():.0f} %, in the median {shares.median():.0f} %,"
-
-
-def _most(summary: pd.DataFrame, where: str, what: str) -> str:
-    """The cell where it is most, in brackets."""
-    some = summary[summary[where]]
-    if some.empty:
-        return ""
-    row = some.iloc[int(some[what].argmax())]
-    interval = interval_text(PairedDifference(row[what], row[f"{what}_low"], row[f"{what}_high"], 0), "")
-    return f" (most in {row['cell']}: {interval} %)"
 
 
 THRESHOLDS = ("dt", "abm")
@@ -382,13 +344,9 @@ class PredictionMapSettings(PointSettings):
     def check(self, where: str) -> None:
         """Raise ForetailError on seeds that tune and judge, and on cells that no switch or workload has."""
         super().check(where)
-        seen: dict[int, str] = {}
         for role in ("train_seeds", "test_seeds"):
             require_seeds(role, getattr(self, role))
-            for seed in getattr(self, role):
-                if seed in seen:
-                    raise ForetailError(f"{role} has {seed}, which is in {seen[seed]}: judge on other seeds")
-                seen[seed] = role
+        require_apart(train_seeds=self.train_seeds, test_seeds=self.test_seeds)
         if not self.bases:
             raise ForetailError("bases is empty: name at least one cell")
         for name, given in self.bases.items():
@@ -556,15 +514,12 @@ def _largest(means: pd.Series, by: Sequence[str]) -> Iterator[tuple[tuple[str, s
 def show(rows: pd.DataFrame, settings: PredictionMapSettings) -> Shown:
     """Show what each policy leaves of each cell, and where there is something to win."""
     compared = chosen(rows)
-    every = [(cell, traffic_of(cell, settings)) for cell in cells_of(settings)]
-    bounds = Bounds()
-    summary = regimes(summary_of(compared, PREDICTORS), bounds)
+    summary = regimes(summary_of(compared, PREDICTORS), Bounds())
     return Shown(
         compared,
         tables_of(summary, compared, PREDICTORS),
         frames={f"{settings.experiment}.csv": summary},
-        verdict=verdict(summary, compared, bounds),
-        details={"slots": {cell.name: traffic.slots for cell, traffic in every if isinstance(traffic, InSlots)}},
+        verdict=verdict(summary, Bounds()),
     )
 
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SCALE, UNKNOWN_SETTING, SOURCE, OURS = "scale", "unknown setting", "source", "ours"
-KINDS = {
-    SCALE: "another network or buffer, a longer run or more load gives the published figure",
-    UNKNOWN_SETTING: "the source does not print a setting, of which some value gives the published figure",
-    SOURCE: "the statement of the source cannot be had",
-    OURS: "our implementation is wrong",
-}
+KINDS = SCALE, UNKNOWN_SETTING, SOURCE = "scale", "unknown setting", "source"
+"""Another network, buffer, run or load gives the figure; a setting that is not printed does; it cannot be had."""
 
 
 @dataclass(frozen=True)

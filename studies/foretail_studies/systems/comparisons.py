@@ -1,10 +1,6 @@
 """Systems of the literature, and published changes that the native network measures.
 
-Published changes from one policy or transport to another, each measured in the native network.
-
 Networks are smaller than those of the sources: size medium has 32 servers and a second of traffic at most.
-
-Reverie and IRN: claims of the experiments on lossless traffic, in their networks.
 
 Reverie is compared over loads alone, with 500 ms of traffic; ``foretail run reverie_a`` has 100 ms, and bursts too.
 """

@@ -214,10 +214,6 @@ test_what_is_no_job_is_refused = refusing(
     (lambda: JobGraph((1.0, 1.0), {(1, 0): 1.0}), "topological order"),
     (lambda: JobGraph((1.0, 1.0, 1.0), {(0, 2): 1.0}), "sources \\[0, 1\\]"),
     (lambda: JobGraph((-1.0,), {}), "a negative number"),
-    (lambda: Cluster(1, 1.0, 1.0), "is no cluster"),
-    (lambda: model_of((CHAIN, 0.0)), "no positive rate"),
-    (lambda: placed_demand(model_of((CHAIN, 1.0)), [], np.ones((1, 3)), 1.0), "homes has shape"),
-    (lambda: with_other_rates((), 1.0, 1), "share is 1.0"),
 )
 
 
@@ -265,8 +261,3 @@ def test_a_lone_job_runs_its_branches_at_once() -> None:
     assert np.allclose(seconds["apart"], 1 + 10 + 1)
     assert np.allclose(seconds["fair"], 1 + 10 + 1, atol=0.3)  # the last task waits for what another server has
     assert np.allclose(seconds["spreads"], 1 + 0.4 + 10 + 0.2 + 1, atol=0.3)
-
-
-test_refused = refusing(
-    (lambda: run_jobs(Cluster(2, 1.0, 1.0), (), RandomServers(), 1, 1), "1 jobs of 0 classes"),
-)

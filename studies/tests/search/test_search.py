@@ -85,8 +85,6 @@ def test_trials_share_a_seed_and_the_best_run_everywhere(asked: list[SharingCase
     rule = SharingRule(*map(int, rules[0]["rule"].split()))
     assert Ensemble.load(tmp_path / "out" / "ensemble.json") == rule.ensemble(cell_bytes=256) == learned.ensemble
     assert len(pd.read_csv(tmp_path / "out" / "trials.csv")) == 6
-    budget = found.shown.details["budget"]
-    assert (budget["simulations"], budget["branches"]) == (len(set(asked)), 0)
 
 
 @pytest.mark.nightly

@@ -61,7 +61,8 @@ def figures(document: dict[str, Any]) -> list[Any]:
 def test_an_experiment_leaves_points_figures_tables_and_nested_runs(experiment: str, tmp_path: Path) -> None:
     document = ran(experiment, tmp_path, "run", f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}")
     assert document["experiment"] == experiment
-    assert document["files"] == [f"{experiment}.{kind}" for kind in ("parquet", "pdf", "png", "svg")]
+    kinds = ("parquet", "pdf", "png", "svg") if experiment == "credence_fig14" else ("parquet",)
+    assert document["files"] == [f"{experiment}.{kind}" for kind in kinds]
     assert all((tmp_path / "run" / name).stat().st_size > 1000 for name in document["files"])
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
         [*document["files"], "result.json", "digest.json"]
@@ -129,12 +130,10 @@ def test_experiments_in_slots_conclude_from_their_points() -> None:
     )
     sentences = " ".join(flips_verdict(points))
     assert "1.25 when 0 % are inverted and 2.5 when 100 % are inverted" in sentences
-    assert "Dynamic Thresholds is closest to LQD, at 1.5" in sentences
     ratios = pd.DataFrame({"opt_over_lqd": [1.1, 1.5], "opt_over_credence": [3.0, 2.0]})
     ratios = ratios.assign(transmitted_lqd=1, transmitted_credence=1)
     assert competitive_verdict(ratios) == [
         "The largest ratio of the optimum to a policy is least for LQD: 1.5.",
-        "That of Credence is 3.",
     ]
 
 
@@ -191,9 +190,8 @@ def test_cells_policies_and_predictors_stand_side_by_side(tmp_path: Path, monkey
     told = rows[rows["policy"] == "told"]
     assert (told["sent"] >= told["sent_by_lqd"]).all()
     assert rows[every == "dtfixed"]["setting"].nunique() == 1
-    assert len(document["verdict"]) == 4
+    assert len(document["verdict"]) == 1
     assert all((tmp_path / "run" / name).is_file() for name in document["files"])
-    assert document["slots"]["bursts load=0.04"] == 20 * 80 / (0.04 * 8)
 
     monkeypatch.setitem(PREDICTORS, "nobody", nobody)
     more = pd.DataFrame(ran("prediction_map", tmp_path, "more")["rows"])
@@ -252,11 +250,10 @@ def test_regimes_are_said_of_whole_intervals_only() -> None:
     assert closed(said.iloc[1]).mean == pytest.approx(100 * 5 / 10.5)
     assert said.loc["first", "won"] == pytest.approx(-1)
     assert not said["nothing"].any()
-    sentences = verdict(said.reset_index(), rows, bounds)
-    assert "One alpha for all cells (alpha 8) leaves" in sentences[0]
-    assert "in 1 of 2 cells (most in first: 2 [2, 2] %)" in sentences[0]
-    assert "in 1 (most in second" in sentences[1]
-    assert "closes 48 to 48 %, in the median 48 %, of what that leaves" in sentences[2]
+    assert verdict(said.reset_index(), bounds) == [
+        "The cell's own alpha leaves at least 3.6 % of LQD's packets in 1 of 2 cells; a predictor that was learned for "
+        "the cell wins at least 4.9 % over it in 1."
+    ]
     one_seed = regimes(summary_of(rows[rows["seed"] == 11], ["told"]), Bounds(0.0, 0.0, 0.0, 100.0))
     assert set(one_seed["regime"]) == {""}
 
