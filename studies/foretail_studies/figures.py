@@ -50,6 +50,7 @@ def draw_lines(
                 low, high = (drawn[end].astype(float) for end in band)
                 axes.fill_between(drawn[x], low, high, color=color, alpha=0.15, linewidth=0)
         if long:
-            axes.tick_params("x", rotation=60)
+            for label in axes.get_xticklabels():
+                label.set(rotation=60, ha="right", rotation_mode="anchor")
         axes.set(title=str(title), **look)
     return with_legend(figure, row[0], title=line)
