@@ -324,10 +324,6 @@ UNIT = np.ones(2, np.float32)
             "98,304 weights, and C takes at most 65,536: train it with a smaller predictor.width",
         ),
         (
-            Network.of_layers(ONE * 2, UNIT, UNIT, layers(np.ones((3, 2)), np.ones((1, 6)))),
-            "sees several arrivals, and a switch shows it one",
-        ),
-        (
             network(1, 1, (2, 2), activations=("leaky_relu", "tanh")),
             "layer 2 of the network has the activation tanh: C takes relu, leaky_relu, hard_sigmoid; train with one",
         ),
