@@ -114,11 +114,13 @@ def lossless_sentences(rows: pd.DataFrame, settings: SweepSettings) -> list[str]
 
 
 def recovery_sentences(rows: pd.DataFrame, settings: SweepSettings) -> list[str]:
-    """In how many conditions another policy has the least cost."""
+    """How many timeouts are ns-3's own, and in how many conditions another policy has the least cost."""
     best = rows.groupby(["condition", "way", "variant"])["cost"].mean().unstack().idxmin(axis=1).unstack()
     other = best.index[best["ns3"] != best["linux"]]
     changes = [f"{name}: {best['ns3'][name]} as ns-3, {best['linux'][name]} as Linux" for name in other]
+    ns3, linux = (float(rows.loc[rows["way"] == way, "timeouts"].sum()) for way in ("ns3", "linux"))
     return [
+        f"{100 * (1 - linux / ns3):.3g} % of ns-3's timeouts are its own." if ns3 else "Nothing timed out as ns-3.",
         f"The policy with the least mean J is the same in {len(best) - len(other)} of {len(best)} conditions"
         + (f"; {'; '.join(changes)}." if changes else "."),
     ]

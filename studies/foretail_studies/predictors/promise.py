@@ -405,19 +405,32 @@ def _as_percent(log: float) -> float:
 
 
 def _verdict(rows: pd.DataFrame, summary: pd.DataFrame, best: str) -> list[str]:
-    """Compare one model with one tuned policy on each kind of workload.
+    """Compare one model with one tuned policy on each kind of workload: what it closes, and its worst workload.
 
     The model is the best on new runs of the workloads that trained it, the policy the best on the training runs.
     """
     sentences = []
     for where, some in summary.groupby("where", sort=False):
         others = some[~some["model"] & ~some["policy"].isin([LQD, ACCEPT, OWN, f"{USUAL_DT}, default"])]
-        tuned_one, model = others.iloc[0], some[some["name"] == best].iloc[0]
+        tuned_one = others.iloc[0]  # the best on the runs on which all were tuned
+        model = some[some["name"] == best].iloc[0]
         logs = _logs(rows[kinds(rows) == where])
-        gain = mean_interval((100 * (logs[model["name"]] - logs[tuned_one["name"]])).tolist())
+        gain = logs[model["name"]] - logs[tuned_one["name"]]
+        least = logs[[tuned_one["name"], ACCEPT]].max(axis=1)
+        worst = (logs[model["name"]] - least).sort_values()
+        lost = -logs[tuned_one["name"]].mean()
+        of_rules = (logs[OWN] - logs[tuned_one["name"]]).mean()
+        closes = (
+            f"it closes {100 * gain.mean() / lost:.0f} % of the distance to LQD, rules that know the workload "
+            f"{100 * of_rules / lost:.0f} %, "
+            if lost > 0
+            else ""
+        )
         sentences.append(
             f"On {where}, model {model['name']} sends {model['sent, % of LQD']} % of what LQD sends and "
-            f"{tuned_one['policy']} {tuned_one['sent, % of LQD']} %: a gain of {interval_text(gain)} % over workloads."
+            f"{tuned_one['policy']} {tuned_one['sent, % of LQD']} %: {closes}"
+            f"a gain of {interval_text(mean_interval((100 * gain).tolist()))} % over workloads. On {worst.index[0]} it "
+            f"sends {100 * worst.iloc[0]:+.2f} % against the better of that policy and always accepting, its least."
         )
     return sentences
 
