@@ -116,13 +116,6 @@ class PacketRun(Summarised):
         return read_records(self.folder / "occupancy.bin", OCCUPANCY_DTYPE)
 
 
-def write_documents(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write documents of a run, by the names of their files."""
-    with writing(folder):
-        for name, document in documents.items():
-            (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-
-
 def etalon_log(folder: Path) -> Path:
     """Return the packet log of a finished run of racks with circuits, in the format of the Etalon emulator."""
     return folder / "etalon.log"
@@ -132,7 +125,9 @@ def run_program(
     executable: Path, settings: Mapping[str, Any], folder: Path, progress: Callable[[Progress], None] | None, what: str
 ) -> None:
     """Run a simulator that takes the driver's settings, and wait for it; `what` is its name in errors."""
-    write_documents(folder, {"settings": with_compiled_policy(settings)})
+    document = json.dumps(with_compiled_policy(settings), indent=1) + "\n"
+    with writing(folder):
+        (folder / "settings.json").write_text(document, encoding="utf-8")
     command = [executable, folder / "settings.json", folder]
     complaints: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:

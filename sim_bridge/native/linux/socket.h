@@ -100,7 +100,6 @@ public:
     }
     /// Whether everything in flight was sent once, and nothing is known of it.
     [[nodiscard]] bool is_orderly() const { return sacked_ + lost_ + again_ == 0; }
-    [[nodiscard]] std::int64_t least_rtt_ns() const { return least_rtt_ns_; }
 
     void send(Sequence begin, std::uint32_t bytes, bool fin, std::int64_t now) {
         segments_.push_back({.begin = begin, .bytes = bytes, .fin = fin, .sent_ns = now});

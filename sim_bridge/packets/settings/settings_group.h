@@ -32,17 +32,6 @@ public:
         inner.require_all_read("is unknown: leave it out");
         return result;
     }
-    /// What `read` makes of each object in the list of that name.
-    template <class Read>
-    [[nodiscard]] auto groups(const std::string& key, Read&& read) const {
-        std::vector<std::invoke_result_t<Read, const Group&>> results;
-        for (const nlohmann::json& node : items(key)) {
-            const Group inner(node, path(key) + "[" + std::to_string(results.size()) + "]");
-            results.push_back(read(inner));
-            inner.require_all_read("is unknown: leave it out");
-        }
-        return results;
-    }
     [[nodiscard]] bool has(const std::string& key) const { return node_.contains(key); }
     [[nodiscard]] bool is_list(const std::string& key) const { return value(key).is_array(); }
     [[nodiscard]] bool is_null(const std::string& key) const { return value(key).is_null(); }

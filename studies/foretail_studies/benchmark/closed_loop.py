@@ -305,6 +305,11 @@ def _conditions(rows: pd.DataFrame, held_out: Sequence[Condition], judged: Rule)
 
 
 def _verdict(judged: Rule, scores: Mapping[Rule, Score], tuned: Rule, reference: Rule) -> list[str]:
-    """The score in a sentence, beside that of the tuned threshold."""
+    """The score in a sentence, beside that of the tuned threshold, and the guard in another."""
+    one = scores[judged]
     beside = "" if judged == tuned else f", the tuned threshold {tuned} {change_text(scores[tuned].over_seeds)}"
-    return [f"{judged} costs {change_text(scores[judged].over_seeds)} against {reference}{beside}."]
+    failed = ", ".join(str(where) for where in one.failed)
+    return [
+        f"{judged} costs {change_text(one.over_seeds)} against {reference}{beside}.",
+        f"The guard fails in {failed}." if failed else "The guard passes in every held-out condition.",
+    ]

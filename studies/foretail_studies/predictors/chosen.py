@@ -333,7 +333,8 @@ def _show(rows: pd.DataFrame, settings: ChosenSettings) -> Shown:
     )
     table = Table.of_frame("A rule that is chosen for the traffic", summary, columns, note)
     verdict = [
-        f"{row['way']}, chosen on another run: {row['gain']} % more packets sent than {DT}."
+        f"{row['way']}, chosen on another run: {row['gain']} % more packets sent than {DT}; {row['bad']} workloads are "
+        f"more than {-BAD} % below the better of {DT} and always accepting, at worst {row['worst']:+.2f} %."
         for row in summary.to_dict("records")
         if row["way"] in (ZOO_WAY, SEARCH_WAY) and row["draws"] == "all"
     ]

@@ -1,4 +1,4 @@
-"""What wrong predictions cost, by docs/reports/theory.md: the simulators on its sequences and its table. Costs 10 s."""
+"""Costs of wrong predictions: the simulators on the sequences and the table of docs/reports/theory.md. Takes 10 s."""
 
 from __future__ import annotations
 
